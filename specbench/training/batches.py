@@ -1,4 +1,4 @@
-"""Batches of token rows, in which every token has a weight in the loss."""
+"""Make batches of token rows in which every token has a weight in the loss."""
 
 import math
 import random
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 _SORTED_BATCHES = 16
-"""The number of batches whose rows are sorted by length together."""
+"""How many batches have their rows sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Token ids, and the weight of each in the loss of predicting it."""
+    """Token ids, each with its weight in the loss of predicting it."""
 
     ids: Sequence[int]
     weights: Sequence[float]
@@ -24,19 +24,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows padded at their ends. The weight of padding and of a row's first token is zero."""
+    """Rows that are padded at their ends. Padding and a row's first token have the weight zero."""
 
     ids: Tensor  # [rows, length] int64
     weights: Tensor  # [rows, length] float32
     num_tokens: int
-    rows: tuple[int, ...] = ()  # the numbers of its rows in the source, if known
+    rows: tuple[int, ...] = ()  # numbers of the rows in the source, if known
 
     def to(self, device: torch.device) -> "Batch":
         return replace(self, ids=self.ids.to(device), weights=self.weights.to(device))
 
 
 class BatchSource(Protocol):
-    """An endless sequence of batches, made of `rows`."""
+    """An endless sequence of batches that are made of `rows`."""
 
     @property
     def rows(self) -> Sequence[Row]: ...
@@ -64,19 +64,19 @@ class ShuffledBatches:
         return self.batch(batches[index_in_epoch])
 
     def batch(self, row_numbers: Sequence[int]) -> Batch:
-        """The batch of the rows with these numbers."""
+        """Return a batch of the rows with these numbers."""
         batch = stack([self.rows[number] for number in row_numbers], self.pad_id)
         return replace(batch, rows=tuple(row_numbers))
 
     def in_order(self) -> Iterator[Batch]:
-        """Every row once, in batches."""
+        """Yield every row once, in batches."""
         row_numbers = range(len(self.rows))
         for start in range(0, len(self.rows), self.num_rows):
             yield self.batch(row_numbers[start : start + self.num_rows])
 
 
 def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
-    """A batch of the rows, padded to `length` or to the longest row."""
+    """Return a batch of the rows, padded to `length` or to the longest row."""
     length = length or max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), length), pad_id)
     weights = torch.zeros(len(rows), length)
@@ -91,7 +91,7 @@ def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
 def _shuffled(
     seed: int, epoch: int, lengths: tuple[int, ...], num_rows: int
 ) -> Sequence[Sequence[int]]:
-    """The numbers of the rows in each batch of an epoch."""
+    """Return the row numbers of each batch of an epoch."""
     rng = random.Random(f"{seed}/{epoch}")
     order = list(range(len(lengths)))
     rng.shuffle(order)

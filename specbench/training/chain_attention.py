@@ -1,7 +1,7 @@
-"""Causal attention over whole rows, and over the chains that start at their positions, in blocks.
+"""Compute causal attention in blocks, over whole rows and over chains that start in them.
 
-A chain starts at each position of a row. Its element k attends to the row up to that position
-and to the chain's elements up to itself, as a drafter does on one path of its tree.
+A chain starts at each position of a row. Its element k attends to the row up to that position, and
+to the elements of the chain up to itself, as a drafter does on one path of its tree.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ BLOCKS = "specbench_blocks"
 In bfloat16 on a CPU it takes about half the time of torch's own attention.
 """
 _BLOCK = 128
-"""Positions whose attention is computed at once."""
+"""How many positions have their attention computed at once."""
 
 
 class KeysValues(NamedTuple):
@@ -29,13 +29,13 @@ class KeysValues(NamedTuple):
 
 
 Chain = list[KeysValues]
-"""Keys and values of the rows, then of each chain element so far."""
+"""Keys and values of the rows, and then of each chain element so far."""
 
 
 def attend(query: Tensor, chain: Chain) -> Tensor:
-    """Attention of the chain's last element at every position.
+    """Compute the attention of the chain's last element at every position.
 
-    `query` [rows, heads, length, head_dim] is scaled already; the result has the same shape.
+    `query` [rows, heads, length, head_dim] is scaled already. The result has the same shape.
     """
     rows, *elements = chain
     length = query.shape[2]
@@ -50,7 +50,7 @@ def attend(query: Tensor, chain: Chain) -> Tensor:
 def _attend_in_block(
     query: Tensor, block: slice, rows: KeysValues, elements: Sequence[KeysValues]
 ) -> Tensor:
-    """Attention at the positions in `block`; `query` holds the queries of these positions alone."""
+    """Compute attention at the positions in `block`, which are also the positions in `query`."""
     # shares = softmax([q K^T + mask ; q k_1 ; q k_2 ...]) over the row's positions and the chain's
     # elements; output = shares [V ; v_1 ; v_2 ...]
     end = block.stop
@@ -77,9 +77,9 @@ def _attend_rows(
     scaling: float,
     **named: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of the rows, or of every chain's next element.
+    """Compute the attention of the rows, or of the next element of every chain.
 
-    The keys and values are appended to `chain`.
+    Its keys and values are appended to `chain`.
     """
     num_queries = query.shape[1] // keys.shape[1]  # heads that share keys and values
     chain: Chain = named.get("chain", [])

@@ -28,7 +28,7 @@ from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.work_folder import begin_work, write_settings
 
 HELD_OUT_EVERY = 20
-"""One row in this many is held out for the log. Text added at the end changes no earlier choice."""
+"""One row in this many is held out for the log. Text that is added at the end moves no row."""
 _MOST_HELD_OUT = 100
 
 
@@ -48,13 +48,14 @@ def train_head(
 ) -> None:
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
-    `data` is a file of text, or `self`: the model then writes `options.num_tokens` tokens of
-    answers first. A resumed training may have more steps, and more of these tokens.
-    `source` is the model's Hub id or folder, and `start` the folder of a head of the same shape,
-    whose weights the training begins with. Every evaluation rewrites the official files in `out`.
+    `data` is a file of text, or `self`, for which the model first writes `options.num_tokens`
+    tokens of answers. A resumed training may have more steps, and more of these tokens. `source` is
+    the model's Hub id or folder. `start` is the folder of a head of the same shape, with whose
+    weights the training begins. Every evaluation rewrites the official files in `out`.
 
     Raises:
-        UserError: no such head, unusable `data`, `out` or `start`; too little text, memory or disk.
+        UserError: the method has no head, `data`, `out` or `start` cannot be used, or there is too
+            little text, memory or disk space.
         NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
@@ -97,7 +98,7 @@ def train_head(
 def _card(
     method: str, name: str, about_training: str, about_text: str, rates: Mapping[str, float]
 ) -> str:
-    """The README.md of a head for the model of this name."""
+    """Return the README.md of a head for the model of this name."""
     return f"""# A head of {method} for {name}
 
 Made by `specbench train {method}`. {about_training}
@@ -116,7 +117,7 @@ def _settings(
     options: TrainingOptions,
     start: Path | None,
 ) -> dict[str, object]:
-    """The content of `settings.json`, which identifies a training for `--resume`."""
+    """Return the content of `settings.json`, by which `--resume` recognises a training."""
     settings: dict[str, object] = {
         "method": method,
         "model": str(model_dir),
@@ -137,7 +138,7 @@ def _settings(
 
 
 def _digest(folder: Path) -> str:
-    """A hash of the hashes of a checkpoint's files."""
+    """Return one hash of the hashes of a checkpoint's files."""
     hashes = {name: file.sha256 for name, file in identify(folder).files.items()}
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
@@ -145,7 +146,7 @@ def _digest(folder: Path) -> str:
 def _about_training(
     head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, options: TrainingOptions
 ) -> str:
-    """A sentence about the size of the head and of its text."""
+    """Return a sentence about the size of the head and of its text."""
     num_parameters = sum(parameter.numel() for parameter in head.parameters())
     num_tokens = sum(len(row.ids) for row in batches.rows)
     return (
@@ -157,7 +158,7 @@ def _about_training(
 def _write_text(
     path: Path, model: PreTrainedModel, codec: ChatCodec, options: TrainingOptions, say: Say
 ) -> str:
-    """Write the target's own text, and return the sentences about it for the head's card."""
+    """Write the target's own text. Return sentences about it for the head's card."""
     prompts, unchecked = task_prompts()
     left_out = write_own_text(path, model, codec, options, prompts, say)
     openings = ""
@@ -173,7 +174,7 @@ def _write_text(
 
 
 def check_method(name: str) -> None:
-    """Refuse a method that has no head to train: raise UserError with the reason."""
+    """Raise UserError, with the reason, for a method that has no head to train."""
     if name in HEADS:
         return
     method = get(name)
@@ -191,7 +192,7 @@ def check_method(name: str) -> None:
 
 
 def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
-    """Rows to hold out for the log, and rows to train on. Raises UserError if either is empty."""
+    """Split rows into held-out rows for the log and training rows. Refuse fewer than two rows."""
     if len(rows) < 2:
         raise UserError(f"--data {data} holds fewer than two usable examples.", "Give more text.")
     held_out: list[Row] = []
@@ -203,7 +204,7 @@ def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
 
 
 def _progress(line: LogLine, options: TrainingOptions) -> str:
-    """A line of the log for people, with the time that is left at the run's pace."""
+    """Return a line of the log for people, with the time that is left at this pace."""
     step = line["step"]
     text = f"step {step}/{options.num_steps}  loss {line['loss']}"
     num_left = options.num_steps - step
@@ -218,7 +219,7 @@ def _progress(line: LogLine, options: TrainingOptions) -> str:
 
 
 def _rates_text(rates: Mapping[str, float]) -> str:
-    """Held-out acceptance in words."""
+    """Return the acceptance on held-out text in words."""
     by_depth = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
     text = f"draft tokens match the target's choice at these rates by depth: {by_depth}"
     if "mat" in rates:

@@ -1,4 +1,4 @@
-"""Heads over a draft vocabulary: the target's most frequent tokens, or all of its tokens."""
+"""Train heads over a draft vocabulary: the target's most frequent tokens, or all of them."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class LinearMap(NamedTuple):
 class VocabularyHead(Head):
     """A head over the target's most frequent tokens, or over all of its tokens.
 
-    Positions where the target would choose another token are left out, as in EAGLE-3's official
+    Positions where the target chooses a token outside it are left out, as in EAGLE-3's official
     code.
     """
 
@@ -31,10 +31,10 @@ class VocabularyHead(Head):
     t2d: Tensor  # [vocab] bool, true for the tokens of the draft vocabulary
 
     def __init__(self, model: PreTrainedModel, draft_ids: Tensor) -> None:
-        """`draft_ids` are the target's ids of the draft vocabulary, increasing."""
+        """`draft_ids` are the target's ids of the tokens to draft, in ascending order."""
         super().__init__()
         self._fields = config_fields(model)
-        # Plain tensors, which are not in the state dict.
+        # Plain tensors stay out of the state dict.
         self._embedding = model.get_input_embeddings().weight.detach()
         head = model.get_output_embeddings()
         bias: Tensor | None = getattr(head, "bias", None)
@@ -48,7 +48,7 @@ class VocabularyHead(Head):
         return head_ids + self.d2t[head_ids]
 
     def projection(self) -> LinearMap:
-        """The rows of the target's projection for the draft vocabulary."""
+        """Return the rows of the target's projection for the draft vocabulary."""
         weight, bias = self._head
         if len(self.d2t) == len(weight):
             return self._head
@@ -56,7 +56,7 @@ class VocabularyHead(Head):
         return LinearMap(weight[draft_ids], None if bias is None else bias[draft_ids])
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """The target's logits of the draft vocabulary, and the weights of tokens."""
-        weights = batch.weights.clone()  # at t: the weight of token t, chosen at t - 1
+        """Return the target's logits of the draft vocabulary, and the weights of tokens."""
+        weights = batch.weights.clone()  # at t is the weight of token t, which is chosen at t - 1
         weights[:, 1:] *= self.t2d[target.best][:, :-1]
         return Labels(F.linear(target.hidden, *self.projection()), weights)

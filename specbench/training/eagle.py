@@ -11,10 +11,10 @@ from specbench.training.head import TargetOutputs, ahead, depth_loss, weighted_m
 from specbench.training.llama_layer import Layer, layer_config
 
 NOISE = 0.1
-"""Features get noise from U(-NOISE, NOISE) in training (EAGLE, section 4.2)."""
+"""In training, noise from U(-NOISE, NOISE) is added to features (EAGLE, section 4.2)."""
 
 CLASSIFICATION = 0.1
-"""Weight of the cross entropy, relative to the feature regression (EAGLE, section 4.2)."""
+"""Weight of the cross entropy relative to that of the feature regression (EAGLE, section 4.2)."""
 
 
 class EagleHead(VocabularyHead):
@@ -34,7 +34,7 @@ class EagleHead(VocabularyHead):
         self.to(self._embedding.device)
 
     def features(self, ids: Tensor, features: Tensor) -> Tensor:
-        """The extrapolated features [rows, length, hidden]; row t is for position t + 1."""
+        """Extrapolate the features [rows, length, hidden]. Row t is for position t + 1."""
         embedded = F.embedding(ahead(ids, 1), self._embedding)
         joint = self.fc(torch.cat([embedded, features.to(embedded.dtype)], -1))
         return self.layers[0](joint, joint, [])
@@ -43,7 +43,7 @@ class EagleHead(VocabularyHead):
         return [F.linear(self.features(ids, target.hidden), *self.projection())]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        """The regression to the target's next features, plus a share of the cross entropy []."""
+        """Return the regression to the target's next features plus a share of cross entropy []."""
         noisy_features = add_noise(target.hidden, int(batch.ids.sum()))
         features = self.features(batch.ids, noisy_features)
         expected = ahead(target.hidden, 1).float()
@@ -61,7 +61,7 @@ class EagleHead(VocabularyHead):
 
 
 def add_noise(features: Tensor, seed: int) -> Tensor:
-    """The features with uniform noise. It has its own seed, so that a resumed run repeats it."""
+    """Add uniform noise to features. The noise has a seed, so that a resumed run repeats it."""
     generator = torch.Generator(features.device).manual_seed(seed)
     noise = torch.rand(features.shape, generator=generator, device=features.device)
     return features + (2 * noise - 1) * NOISE

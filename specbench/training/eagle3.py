@@ -23,23 +23,23 @@ class MidLayer(Layer):
         self.hidden_norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def step(self, embedded: Tensor, features: Tensor, chain: Chain) -> Tensor:
-        """The output of the chain's next element; all are [rows, length, hidden]."""
+        """Return the output of the chain's next element. All tensors are [rows, length, hidden]."""
         attended = torch.cat([self.input_layernorm(embedded), self.hidden_norm(features)], -1)
         return self(features, attended, chain)
 
 
 class Eagle3Head(VocabularyHead):
-    """One decoder layer with a head of its own over the draft vocabulary.
+    """One decoder layer, with its own projection to the draft vocabulary.
 
     Source: Li et al. 2025, "EAGLE-3": training-time test. Depth 1 reads the target's features at
-    every position, depth d the outputs of depth d - 1; tokens are the text's at every depth.
-    Every depth learns the target's distributions.
+    every position, and depth d reads the outputs of depth d - 1. At every depth, the tokens are the
+    text's, and the head learns the target's distributions.
     """
 
     first_decay = 0
 
     def __init__(self, model: PreTrainedModel, draft_ids: Tensor, num_unrolled: int = 6) -> None:
-        """A head for this target. Training unrolls it over `num_unrolled` depths."""
+        """Make a head for this target. Training unrolls it over `num_unrolled` depths."""
         super().__init__(model, draft_ids)
         config = layer_config(self._fields)
         self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)
@@ -55,13 +55,13 @@ class Eagle3Head(VocabularyHead):
 
     @torch.no_grad()
     def _start_from(self, model: PreTrainedModel) -> None:
-        """Start as the target's last layer over the last feature, if the shapes are the same.
+        """Start as the target's last layer over the last feature, where shapes are the same.
 
-        Attention then ignores the embeddings, and `lm_head` gets the target's norm, as it expects.
+        Attention then ignores the embeddings. `norm` is the target's, which `lm_head` expects.
         """
         hidden_size = self.fc.out_features
         parameters = dict(self.midlayer.named_parameters())
-        parameters["input_layernorm.weight"] = self.midlayer.hidden_norm.weight  # reads features
+        parameters["input_layernorm.weight"] = self.midlayer.hidden_norm.weight  # it reads features
         for name, weight in decoder_layers(model)[-1].state_dict().items():
             parameter = parameters.get(name)
             if parameter is None:
@@ -78,7 +78,7 @@ class Eagle3Head(VocabularyHead):
         self.fc.weight[:, -hidden_size:] = torch.eye(hidden_size)
 
     def outputs(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        """The layer's outputs of every depth [rows, length, hidden]."""
+        """Return the layer's outputs [rows, length, hidden] of every depth."""
         embedded = F.embedding(ids, self._embedding)
         layer_inputs = [target.layer_inputs[layer_id] for layer_id in self.layer_ids]
         features = self.fc(torch.cat(layer_inputs, -1))

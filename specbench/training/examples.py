@@ -1,9 +1,9 @@
-"""Training text from a file: chats with answers, or plain text, as lines or as one JSON array.
+"""Read training text from a file: chats with answers or plain text, as lines or one JSON array.
 
 Chats have the layouts of public data sets: lists of `messages`, or ShareGPT's `conversations`.
 
-Chats that cannot be trained on are left out and counted by reason; a row in an unknown layout
-is an error.
+Chats that cannot be used for training are left out and counted by reason. A row in an unknown
+layout is an error.
 """
 
 import json
@@ -26,7 +26,7 @@ _ROLES = {
     "chatgpt": "assistant",
     "system": "system",
 }
-"""The role of a message by its name in data sets."""
+"""The role of a message for each name that data sets give it."""
 _TURNS = ("user", "assistant")
 """The roles that alternate in a chat."""
 
@@ -42,28 +42,28 @@ class Entry(NamedTuple):
     """An entry of a file."""
 
     place: str
-    """Position in the file for messages, such as ", line 3"."""
+    """Where the entry is in the file, for messages: ", line 3"."""
 
     content: object
-    """Line of the entry as bytes, or its value in a JSON array."""
+    """The entry's line as bytes, or its value in a JSON array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One entry of a file of training text. Plain text is an answer without a turn."""
+    """One entry of a file of training text. Plain text is an answer without a request."""
 
     turns: tuple[str, ...]
     answers: tuple[str, ...]
 
     ids: tuple[int, ...] = ()
-    """The tokens of text that a target wrote itself."""
+    """The tokens of a dialogue that a target wrote itself."""
 
     num_prompt: int = 0
-    """The number of `ids`, from the first on, that are the request."""
+    """How many of the `ids`, from the first on, belong to the request."""
 
 
 def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
-    """The requests and answers of a chat; None if it has to be left out.
+    """Return the requests and answers of a chat, or None if it has to be left out.
 
     Raises:
         ValueError: the chat is not a list of messages.
@@ -95,13 +95,13 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
 
 
 def reasons(left_out: Counter[str]) -> str:
-    """The reasons for leaving examples out, each with a count, in one line."""
+    """Return in one line why examples were left out, with a count for each reason."""
     counted = [f"{reason} ({num})" for reason, num in left_out.most_common() if num]
     return "; ".join(counted)
 
 
 def _messages(row: dict[str, Any]) -> Iterator[Message]:
-    """The role and the text of each message."""
+    """Yield the role and the text of each message."""
     name = next(name for name in LISTS if name in row)
     if not isinstance(row[name], list):
         raise ValueError(f"`{name}` is not a list")
@@ -116,7 +116,7 @@ def _messages(row: dict[str, Any]) -> Iterator[Message]:
 
 
 def _text_of(content: object) -> str:
-    """The text of a message. The texts of a list of parts are joined."""
+    """Return the text of a message. If it is a list of parts, their texts are joined."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
@@ -130,11 +130,11 @@ _HINT = (
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
-    """The examples of a file. `left_out` counts what is omitted, by reason.
+    """Read the examples of a file. `left_out` counts by reason what is left out.
 
     Raises:
-        UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the
-            message has its number and the reason.
+        UserError: the file is missing, unreadable or empty, or an entry of it is broken. Then the
+            message has the entry's number and the reason.
     """
     with os_errors(f"--data {path} cannot be read", "Give a JSONL file of chats or text."):
         data = path.read_bytes()
@@ -157,7 +157,7 @@ def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
 
 
 def _entries(data: bytes) -> Iterator[Entry]:
-    """The entries of a JSON array, or of a file with one per line."""
+    """Yield the entries of a JSON array, or of a file with one entry per line."""
     if data.lstrip().startswith(b"["):
         for number, row in enumerate(json.loads(data.decode("utf-8")), start=1):
             yield Entry(f", entry {number}", row)
@@ -174,9 +174,10 @@ def encode(
     request_weight: float,
     left_out: Counter[str],
 ) -> Iterator[Row]:
-    """The rows of the examples, cut at `length` tokens; rows of fewer than three are left out.
+    """Yield rows of the examples, cut at `length` tokens, without rows of fewer than three.
 
-    Tokens of an answer or of plain text have weight 1, tokens of a request `request_weight`.
+    Tokens of answers and of plain text have the weight 1, and those of requests have
+    `request_weight`.
     """
     for example in examples:
         to_row = _chat_row if example.turns else _plain_row
@@ -190,7 +191,7 @@ def encode(
 
 
 def _chat_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
-    """The row of a chat, as the template writes it."""
+    """Return the row of a chat as the template writes it."""
     messages: list[dict[str, str]] = []
     ids: tuple[int, ...] = ()
     weights: list[float] = []
@@ -208,10 +209,10 @@ def _chat_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
 def _answer_ids(
     codec: ChatCodec, messages: list[dict[str, str]], prompt: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The last answer as the model would give it after `prompt`, with its end token.
+    """Return the last answer as the model would give it after `prompt`, with its end token.
 
-    This is the end token that the template writes right after an answer before another request. If
-    the template writes none, it is the tokenizer's EOS, if the tokenizer has one.
+    The end token is the one that the template writes between an answer and another request. If it
+    writes none, it is the tokenizer's EOS, if there is one.
     """
     answer = codec.token_ids(messages[-1]["content"])
     following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]
@@ -223,7 +224,10 @@ def _answer_ids(
 
 
 def _plain_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
-    """The row of plain text, or of the target's own tokens, whose cut answers have no end token."""
+    """Return the row of plain text, or of tokens that the target wrote.
+
+    An answer that the target did not finish has no end token.
+    """
     largest = max(example.ids, default=0)
     if largest >= len(codec.tokenizer):
         message = f"--data has the token {largest}, which the model does not have."
@@ -235,10 +239,10 @@ def _plain_row(codec: ChatCodec, example: Example, request_weight: float) -> Row
 
 
 def _example(row: object, left_out: Counter[str]) -> Example | None:
-    """The example in an entry; None if it has to be left out.
+    """Return the example in an entry, or None if it has to be left out.
 
     Raises:
-        ValueError: the entry is in no known layout.
+        ValueError: the entry has no known layout.
     """
     if not isinstance(row, dict):
         raise ValueError(f"a JSON object is expected, not {type(row).__name__}")
@@ -266,7 +270,7 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
 
 
 def _are_tokens(ids: object) -> TypeGuard[list[int]]:
-    """True for a list of token ids that is not empty."""
+    """Return True for a list of token ids that is not empty."""
     return (
         isinstance(ids, list)
         and bool(ids)

@@ -1,6 +1,6 @@
-"""The contract of a trainable head, and the losses that heads share.
+"""Define what a trainable head has to do, and the losses that heads share.
 
-Depth d of a head at position t predicts token t + 1 + d; the target itself predicts token t + 1.
+At position t, depth d of a head predicts token t + 1 + d. The target itself predicts token t + 1.
 """
 
 from abc import abstractmethod
@@ -21,12 +21,12 @@ NON_FINITE_HINT = (
 """The hint for NaN and infinity."""
 
 DECAY = 0.8
-"""The weight of each depth's loss, relative to the depth before it (Medusa, section 2.2)."""
+"""The weight of a depth's loss relative to that of the depth before it (Medusa, section 2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOutputs:
-    """Outputs of the target for a batch. Its logits follow from its hidden states."""
+    """Outputs of the target for a batch. Logits are computed from the hidden states."""
 
     hidden: Tensor  # [rows, length, hidden], after the last norm
     layer_inputs: dict[int, Tensor]  # layer -> [rows, length, hidden]
@@ -41,7 +41,7 @@ class TargetOutputs:
 
 
 class Labels(NamedTuple):
-    """Predictions that depth 0 should make at each position; depth d predicts d tokens later."""
+    """The predictions of depth 0 at each position. Depth d should make the one d tokens later."""
 
     targets: Tensor
     """Token ids [rows, length], or the target's logits [rows, length, vocabulary of the head]."""
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
 
 
 class Projection(nn.Linear):
-    """A projection to a vocabulary that starts as the target's, with `weight` [vocab, hidden]."""
+    """A projection to a vocabulary that starts as the target's `weight` [vocab, hidden]."""
 
     def __init__(self, weight: Tensor, *, bias: bool = False) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias=bias)
@@ -67,54 +67,54 @@ class Head(nn.Module):
     """The official name of its weights file."""
 
     layer_ids: tuple[int, ...] = ()
-    """The target layers whose inputs it reads."""
+    """The target layers whose inputs the head reads."""
 
     first_decay = 1
-    """The power of DECAY that weighs the loss of depth 1."""
+    """The power of DECAY that weights the loss of depth 1."""
 
     @abstractmethod
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        """Logits of depth 1, 2, ..., each [rows, length, vocabulary of the head].
+        """Return the logits of depth 1, 2, ..., each [rows, length, vocabulary of the head].
 
-        A depth that depends on drafted tokens gets the tokens of the text instead.
+        A depth that reads drafted tokens gets the tokens of the text in their place.
         """
 
     @abstractmethod
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """The predictions that depth 0 should make at each position."""
+        """Return the predictions that depth 0 should make at each position."""
 
     @abstractmethod
     def config(self) -> dict[str, object]:
-        """The official config.json."""
+        """Return the official config.json."""
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        """The training loss []; a prediction has the weight of the token that it predicts."""
+        """Return the training loss []. A prediction has the weight of the token it predicts."""
         labels = self.labels(batch, target)
         depths = enumerate(self.draft_logits(batch.ids, target), start=1)
         losses = (depth_loss(logits, labels, depth) for depth, logits in depths)
         return decayed_sum(losses, self.first_decay)
 
     def vocab_weights(self) -> list[Tensor]:
-        """Its projections to a vocabulary."""
+        """Return its projections to a vocabulary."""
         return [module.weight for module in self.modules() if isinstance(module, Projection)]
 
     def token_ids(self, head_ids: Tensor) -> Tensor:
-        """The target's token ids for ids in the head's vocabulary."""
+        """Return the target's token ids for ids in the head's vocabulary."""
         return head_ids
 
 
 def ahead(sequence: Tensor, by: int) -> Tensor:  # [rows, length, ...] -> the same shape
-    """The rows shifted to the front by `by` positions; zero past the end."""
+    """Shift the rows to the front by `by` positions. Positions past the end are zero."""
     return torch.cat([sequence[:, by:], torch.zeros_like(sequence[:, :by])], dim=1)
 
 
 def weighted_mean(numbers: Tensor, weights: Tensor) -> Tensor:  # [rows, length] each -> []
-    """The mean over all positions with a weight; zero if none has one."""
+    """Return the mean over all positions with a weight, or zero if none has a weight."""
     return (numbers * weights).sum() / weights.sum().clamp(min=1e-6)
 
 
 def depth_loss(logits: Tensor, labels: Labels, depth: int) -> Tensor:
-    """Cross entropy of one depth, whose logits are [rows, length, vocab]."""
+    """Return the cross entropy of one depth, whose logits are [rows, length, vocab]."""
     targets = ahead(labels.targets, depth).flatten(0, 1)
     if targets.is_floating_point():
         targets = targets.float().softmax(-1)
@@ -124,28 +124,28 @@ def depth_loss(logits: Tensor, labels: Labels, depth: int) -> Tensor:
 
 
 def decayed_sum(losses: Iterable[Tensor], start: int) -> Tensor:
-    """The sum of the losses of all depths. The first loss is weighted by DECAY ** start."""
+    """Return the sum of the losses of all depths. The first one is weighted by DECAY ** start."""
     return torch.stack([DECAY**power * loss for power, loss in enumerate(losses, start)]).sum()
 
 
 @dataclass(slots=True)
 class _DepthCounts:
-    """Weighted positions at one depth."""
+    """Sums of weights over the positions at one depth."""
 
     same: float = 0.0
-    """Positions where the head's best token is the target's."""
+    """Positions where the head's best token is the target's choice."""
 
     on_path: float = 0.0
-    """Positions where the two agree at this depth and at all smaller ones."""
+    """Positions where the two agree at this depth and at all smaller depths."""
 
     all: float = 0.0
 
 
 @torch.no_grad()
 def agreement(head: Head, text: Iterable[tuple[Batch, TargetOutputs]]) -> dict[str, float]:
-    """By depth, how often in answers the head's best token is the target's.
+    """Return for each depth how often the head's best token is the target's, in answers.
 
-    `mat` is the number of tokens that a step with one path of such drafts would emit.
+    `mat` is the number of tokens that a step would emit with one path of such drafts.
     """
     counts: dict[int, _DepthCounts] = defaultdict(_DepthCounts)
     for batch, target in text:

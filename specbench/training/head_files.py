@@ -1,4 +1,4 @@
-"""The files of a trained head, in the format of its method's official code."""
+"""Read and write the files of a trained head, in the format of its method's official code."""
 
 import json
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ _VOCABULARY_MAPS = ("d2t", "t2d")
 
 
 def write_head(head: Head, folder: Path) -> None:
-    """Write the files of the method's official code: config.json and the weights in float16.
+    """Write config.json and the weights in float16, as the method's official code does.
 
     Each file is replaced in one move.
 
     Raises:
-        NonFiniteError: a weight does not fit into float16. The files are as before.
-        RunFolderError: a file cannot be written. It is as before.
+        NonFiniteError: a weight does not fit into float16. No file has changed.
+        RunFolderError: a file cannot be written. That file has not changed.
     """
     fields = head.config()
     vocab_size = fields.get("vocab_size")
     has_whole_vocab = fields.get("draft_vocab_size", vocab_size) == vocab_size
     tensors: dict[str, Tensor] = {}
     for name, tensor in head.state_dict().items():
-        if has_whole_vocab and name in _VOCABULARY_MAPS:  # vLLM refuses maps of a whole vocabulary
+        if has_whole_vocab and name in _VOCABULARY_MAPS:  # vLLM refuses maps of whole vocabularies
             continue
         half = tensor.half() if tensor.is_floating_point() else tensor
         tensors[name] = half.cpu().contiguous()
@@ -43,10 +43,10 @@ def write_head(head: Head, folder: Path) -> None:
 
 
 def read_head(head: Head, folder: Path) -> None:
-    """Give a head the weights in the folder of a trained head.
+    """Give a head the weights in the folder of another trained head.
 
-    The head keeps its draft vocabulary, and the rows of `lm_head` for tokens that the trained
-    head does not draft.
+    The head keeps its draft vocabulary. It also keeps the rows of `lm_head` for tokens that the
+    other head does not draft.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its head has other shapes.
@@ -77,9 +77,10 @@ def read_head(head: Head, folder: Path) -> None:
 def _with_stored_rows(
     rows: Tensor, is_drafted: Tensor, stored_rows: Tensor, was_drafted: Tensor
 ) -> Tensor:
-    """The rows [draft vocab, hidden] of a vocabulary, with the stored rows of shared tokens.
+    """Return the rows [draft vocab, hidden] of a vocabulary, with stored rows for shared tokens.
 
-    `is_drafted` and `was_drafted` are [vocab], true for the tokens of the two draft vocabularies.
+    `is_drafted` and `was_drafted` [vocab] are true for tokens in the new and in the stored draft
+    vocabulary.
     """
     is_shared = was_drafted & is_drafted
     shared_rows = stored_rows.to(rows.dtype)[is_shared[was_drafted]]
@@ -91,7 +92,7 @@ def write_saved(path: Path, state: Mapping[str, object]) -> None:
     """Save a state in torch's format, replacing the file in one move.
 
     Raises:
-        RunFolderError: it cannot be written. It is as before.
+        RunFolderError: the file cannot be written. It has not changed.
     """
     content = BytesIO()
     torch.save(state, content)

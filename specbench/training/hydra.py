@@ -25,16 +25,16 @@ class FirstBlock(nn.Module):
 
 
 class HydraHeads(Head):
-    """Medusa's heads, each also reading the tokens drafted before its own: `mlp`, one block each.
+    """Medusa's heads that also read the earlier draft tokens. Each has one block (`mlp`).
 
-    Source: Ankner et al. 2024, "Hydra": heads are given the text's tokens in training, and learn
-    the target's distributions (the teacher loss of section 5).
+    Source: Ankner et al. 2024, "Hydra". In training, heads get the text's tokens, and learn the
+    target's distributions (the teacher loss of section 5).
     """
 
     file_name = "hydra_lm_head.pt"
 
     def __init__(self, model: PreTrainedModel, num_heads: int = 4) -> None:
-        """Heads for this target, whose projections start as its own."""
+        """Make heads for this target. Their projections start as copies of its own."""
         super().__init__()
         weight = model.get_output_embeddings().weight  # [vocab, hidden]
         hidden_size = weight.shape[1]
@@ -49,7 +49,7 @@ class HydraHeads(Head):
         self.to(weight.device)
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        """Logits of each depth [rows, length, vocab], given the text's tokens before it."""
+        """Return the logits [rows, length, vocab] of each depth, given the text's earlier tokens."""
         embedded = F.embedding(ids, self._embedding)
         path = target.hidden  # [rows, length, (1 + depth) * hidden]
         logits = []
@@ -60,7 +60,7 @@ class HydraHeads(Head):
         return logits
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """The target's distributions."""
+        """Return the target's distributions."""
         return Labels(target.logits, batch.weights)
 
     def config(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The one layer of EAGLE's draft models: a decoder layer of Llama, with the target's sizes."""
+"""The one layer of EAGLE's draft models: a decoder layer of Llama in the target's sizes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,19 +27,19 @@ _SHARED = (
     "bos_token_id",
     "eos_token_id",
 )
-"""The fields that the draft model's config takes from the target's."""
+"""The fields of the draft model's config that are copied from the target's."""
 _KEPT_ROPE_TYPES = ("linear", "llama3", "yarn")
-"""Kinds of rotary scaling that a draft model may have; others depend on the length."""
+"""Kinds of rotary scaling that a draft model may have. Other kinds depend on the length."""
 _DEFAULT_ROPE_THETA = 10000.0
 
 
 def config_fields(model: PreTrainedModel) -> dict[str, object]:
-    """The official config.json of a one-layer Llama of the target's sizes and rotary base."""
+    """Return the config.json of a one-layer Llama with the target's sizes and rotary base."""
     config = model.config.get_text_config()
     target_fields: Mapping[str, Any] = config.to_dict()
     fields: dict[str, object] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     for name in _SHARED:
-        shared = getattr(config, name, None)  # also if the config has it by another name
+        shared = getattr(config, name, None)  # finds it even if the config has another name for it
         if shared is not None:
             fields[name] = shared
     fields.setdefault("intermediate_size", 4 * config.hidden_size)
@@ -57,7 +57,7 @@ def config_fields(model: PreTrainedModel) -> dict[str, object]:
 
 
 def layer_config(fields: Mapping[str, object]) -> LlamaConfig:
-    """The layer's config from the fields of its config.json."""
+    """Return the layer's config, from the fields of its config.json."""
     return LlamaConfig(**fields, attn_implementation=BLOCKS)
 
 
@@ -65,7 +65,7 @@ class Layer(nn.Module):
     """Attention and MLP of one decoder layer, without a norm before the attention."""
 
     def __init__(self, config: LlamaConfig, input_size: int) -> None:
-        """A layer whose attention reads `input_size` channels."""
+        """Make a layer whose attention reads `input_size` channels."""
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_idx=0)
         if input_size != config.hidden_size:
@@ -74,14 +74,14 @@ class Layer(nn.Module):
                 self.self_attn.add_module(name, nn.Linear(input_size, num_outputs, bias=False))
         self.mlp = LlamaMLP(config)
         self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        # In a tuple, since its constants do not belong in the state dict.
+        # The tuple keeps its constants out of the state dict.
         self._rotary = (LlamaRotaryEmbedding(config),)
 
     def forward(self, residual: Tensor, attended: Tensor, chain: Chain) -> Tensor:
-        """Output [rows, length, hidden]: of the rows if `chain` is empty, else of its next element.
+        """Return the output [rows, length, hidden] of the chain's next element.
 
-        Attention reads `attended` [rows, length, input]. Its output is added to `residual`
-        [rows, length, hidden].
+        If `chain` is empty, this is the output of the rows. Attention reads `attended` [rows,
+        length, input], and its output is added to `residual` [rows, length, hidden].
         """
         positions = torch.arange(residual.shape[1], device=residual.device)[None] + len(chain)
         rotary = self._rotary[0].to(residual.device)

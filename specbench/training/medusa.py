@@ -41,7 +41,7 @@ class MedusaHeads(Head):
         return [head(target.hidden) for head in self.children()]
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """The text's own next tokens."""
+        """Return the next tokens of the text."""
         return Labels(ahead(batch.ids, 1), batch.weights)
 
     def config(self) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """The optimizers of a training and their learning rates.
 
-Optimizers are Muon for the weight matrices inside a model, and AdamW for everything else. Muon
-(Jordan et al. 2024) applies momentum and then replaces the update by the nearest orthogonal
-matrix, found by five Newton-Schulz steps. torch has had it only since 2.9.
+Muon is for the weight matrices inside a model, and AdamW for everything else. Muon (Jordan et al.
+2024) applies momentum, and then replaces the update by the nearest orthogonal matrix, which five
+Newton-Schulz steps find. torch has had Muon only since 2.9.
 """
 
 import math
@@ -30,7 +30,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the matrices by their gradients."""
+        """Update the matrices from their gradients."""
         for group in self.param_groups:
             for param in group["params"]:
                 state = self.state[param]
@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def has_fast_bfloat16(device: str) -> bool:
-    """False for an x86 CPU without instructions for bfloat16, where float32 is far faster.
+    """Return False for an x86 CPU without instructions for bfloat16. float32 is far faster there.
 
     The engine's `emulates_bfloat16` is narrower: it is true if torch has no vector instructions for
     bfloat16.
@@ -60,7 +60,7 @@ def has_fast_bfloat16(device: str) -> bool:
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:  # [rows, columns] -> [rows, columns]
-    """The matrix with all its singular values moved close to one."""
+    """Return the matrix with all its singular values moved close to one."""
     is_fast = has_fast_bfloat16(matrix.device.type)
     wide = matrix.bfloat16() if is_fast else matrix.float()
     wide = wide / (wide.norm() + 1e-7)
@@ -76,7 +76,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:  # [rows, columns] -> [rows, column
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Linear warm-up, the peak rate, then a cosine down to the share `final` of the peak."""
+    """A linear warm-up, the peak rate, and then a cosine down to the share `final` of it."""
 
     num_steps: int
 
@@ -89,7 +89,7 @@ class Schedule:
     """The share of the steps after the warm-up that the cosine takes."""
 
     def factor(self, step: int) -> float:
-        """The factor of the peak learning rates at this step."""
+        """Return the factor of the peak learning rates at this step."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         num_falling = max(1, round(self.decay * (self.num_steps - self.warmup)))
@@ -102,7 +102,7 @@ class Schedule:
 def optimizers_for(
     module: nn.Module, vocab_weights: Iterable[Tensor], matrix_lr: float, other_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the module's matrices except `vocab_weights`; AdamW for these, norms and biases."""
+    """Return Muon for the matrices except `vocab_weights`, and AdamW for all other parameters."""
     excluded = {id(weight) for weight in vocab_weights}
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from specbench.training.optimizers import Schedule
 
 _DECAY = 0.5
-"""Share of the steps, at the end, with a falling learning rate. A run can be extended before this
-decay.
+"""The share of the steps, at the end, in which the learning rate falls.
+
+Before this decay, a run can be extended.
 """
 _MOST_WARMUP = 50
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """The options of one training. A resumed training has to repeat them."""
+    """The options of one training. To resume it, the same options have to be given."""
 
     num_steps: int = 2000
 
@@ -21,10 +22,10 @@ class TrainingOptions:
     """Rows that a step trains on."""
 
     length: int = 1024
-    """Most tokens of a row."""
+    """The most tokens that a row may have."""
 
     request_weight: float = 0.3
-    """Weight of a request's tokens in the loss; an answer's have 1."""
+    """Weight of a request's tokens in the loss. An answer's tokens have the weight 1."""
 
     seed: int = 1
 
@@ -35,22 +36,22 @@ class TrainingOptions:
     """Peak learning rate of AdamW."""
 
     num_heads: int = 4
-    """Heads of Medusa and Hydra."""
+    """Number of heads of Medusa and Hydra."""
 
     num_unrolled: int = 6
-    """Depths that EAGLE-3 is trained on."""
+    """Number of depths that EAGLE-3 is trained on."""
 
     draft_vocab: int | None = None
-    """Most frequent tokens that EAGLE's heads draft; None: 32,000 for EAGLE-3, else all."""
+    """How many frequent tokens EAGLE's heads draft. None: 32,000 for EAGLE-3, all for EAGLE."""
 
     num_tokens: int = 1_000_000
-    """Tokens of answers to write, if the target writes the text itself."""
+    """How many tokens of answers the target writes, if it writes the text itself."""
 
     openings: list[str] | None = None
-    """Beginnings of the requests that the target writes; None: it writes them whole."""
+    """How the requests that the target writes begin, or None to let it write them whole."""
 
     is_mixed: bool = True
-    """Matrix products in bfloat16; weights, losses and optimizer states stay in float32."""
+    """True for matrix products in bfloat16. Weights, losses and optimizers stay in float32."""
 
     @property
     def schedule(self) -> Schedule:

@@ -1,4 +1,4 @@
-"""The rules for requests that a target writes itself: none short, repeated or close to a task's."""
+"""Filter the requests that a target writes: none is short, repeated or close to a task's prompt."""
 
 import re
 from collections import Counter
@@ -12,16 +12,16 @@ from specbench.errors import UserError
 OVERLAP = 13
 """A request or answer may not share this many words in a row with a prompt of a task."""
 _OPENING_WORDS = 3
-"""Words of an opening."""
+"""How many of its first words are a request's opening."""
 _OPENING_SHARE = 0.05
-"""Largest share of requests that may have the same opening."""
+"""The largest share of requests that may have the same opening."""
 _OPENING_FREE = 2
-"""This many requests may always have the same opening."""
+"""This many requests may have the same opening in any case."""
 _WORD = re.compile(r"\w+")
 
 
 def task_prompts() -> tuple[list[str], list[str]]:
-    """The prompts of all tasks, bundled or in the cache, and the sources that are not here."""
+    """Return the prompts of all tasks on this machine, and the sources that are not on it."""
     prompts: list[str] = []
     unchecked: list[str] = []
     for card in load_cards().values():
@@ -35,22 +35,22 @@ def task_prompts() -> tuple[list[str], list[str]]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in lower case."""
+    """Return the words of a text in lower case."""
     return _WORD.findall(text.lower())
 
 
 def word_runs(text: str) -> Iterator[tuple[str, ...]]:
-    """Every run of `OVERLAP` words of a text, in lower case."""
+    """Yield every run of `OVERLAP` words of a text in lower case."""
     words = words_of(text)
     for start in range(len(words) - OVERLAP + 1):
         yield tuple(words[start : start + OVERLAP])
 
 
 class OwnText:
-    """The requests so far, and the rules that a new request must keep."""
+    """The requests so far, and the rules that a new request has to follow."""
 
     def __init__(self, avoided: Iterable[str], rows: Iterable[dict[str, Any]] = ()) -> None:
-        """`avoided` are the prompts of tasks; `rows` are the dialogues written before."""
+        """`avoided` are the prompts of tasks, and `rows` the dialogues that are written already."""
         self._avoided = {run for prompt in avoided for run in word_runs(prompt)}
         self._seen: set[str] = set()
         self._openings: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class OwnText:
             self.left_out.update(row.get("left_out", {}))
 
     def takes(self, request: str) -> bool:
-        """Add a request if it keeps all rules, else count the broken rule; True if it was added."""
+        """Add a request and return True if it follows all rules. Else count the broken rule."""
         reason = self._reason_against(request)
         if reason:
             self.left_out[reason] += 1
@@ -69,7 +69,7 @@ class OwnText:
         return True
 
     def _reason_against(self, request: str) -> str | None:
-        """The rule that a request breaks; None if it keeps all."""
+        """Return the rule that a request breaks, or None if it follows all."""
         words = words_of(request)
         if len(words) < _OPENING_WORDS:
             return f"requests of fewer than {_OPENING_WORDS} words"
@@ -81,9 +81,9 @@ class OwnText:
         return None
 
     def overlaps(self, request: str, answer: str) -> bool:
-        """Forget a request if it or its answer shares a run of words with a task's prompt.
+        """Return True if a request or its answer shares a run of words with a task's prompt.
 
-        True if it was forgotten.
+        The request is then forgotten.
         """
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):

@@ -1,7 +1,8 @@
-"""Training text that the target writes itself: requests after its chat template, and answers.
+"""Let the target write the training text: requests after its chat template, and answers.
 
-The text depends on the seed alone. It is written in chunks, so that a killed process continues with
-its unfinished chunk. A round of requests is written together, then their answers.
+The text depends on the seed alone. It is written in chunks, so that training continues with the
+unfinished chunk after its process was killed. The requests of a round are written together, and
+then their answers.
 """
 
 import json
@@ -25,30 +26,31 @@ from specbench.training.own_requests import OwnText
 from specbench.training.sampling import continued
 
 SELF = "self"
-"""The value of `--data` for text that the target writes itself."""
+"""The value of `--data` with which the target writes the text itself."""
 
 _CHUNK = 480
-"""Smallest number of answers in a chunk."""
+"""The smallest number of answers in a chunk."""
 _ROUND = 96
-"""Number of requests in a round."""
+"""The number of requests in a round."""
 _REQUEST = 512
-"""Largest number of tokens of a request. Longer requests are dropped."""
+"""The most tokens of a request. Longer requests are dropped."""
 _ANSWER = 320
-"""Largest number of tokens of an answer. Longer answers are cut."""
+"""The most tokens of an answer. Longer answers are cut."""
 _SAMPLED_EVERY = 3
-"""One answer in three is sampled, the others are greedy."""
+"""One answer in three is sampled. The others are greedy."""
 _MOST_ATTEMPTS = 40
-"""Largest number of requests per answer of a chunk. If they do not suffice, training fails."""
+"""The most requests per answer of a chunk. If they do not suffice, training fails."""
 
 Say = Callable[[str], None]
 
 
 class _Frame:
-    """A codec, and the tokens of its template `before` and `after` a request."""
+    """A codec, with the tokens that its template writes `before` and `after` a request."""
 
     def __init__(self, codec: ChatCodec) -> None:
         self.codec = codec
-        # The common beginning and end of the prompts of two requests without a common token.
+        # Two requests without a common token have prompts whose common beginning and end are the
+        # template's.
         first = codec.render([{"role": "user", "content": "x"}])
         second = codec.render([{"role": "user", "content": "7"}])
         self.before = _common_start(first, second)
@@ -64,22 +66,22 @@ class _Frame:
 
 
 def check_template(codec: ChatCodec) -> None:
-    """Refuse a codec without a chat template: raise UserError."""
+    """Raise UserError for a codec without a chat template."""
     _Frame(codec)
 
 
 def _common_start(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    """The longest common beginning."""
+    """Return the longest beginning that both have."""
     pairs = zip(first, second, strict=False)
     common_pairs = takewhile(lambda pair: pair[0] == pair[1], pairs)
     return tuple(token_id for token_id, _ in common_pairs)
 
 
 def read_openings(path: Path) -> list[str]:
-    """The beginnings of requests in a file, one per line; a `\\n` in it stands for a new line.
+    """Read the beginnings of requests, one per line. A `\\n` in it stands for a new line.
 
     Raises:
-        CheckpointError: it cannot be read or is empty.
+        CheckpointError: the file cannot be read or is empty.
     """
     with reading(path, "There are no openings", "Give a text file with an opening per line."):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -97,11 +99,11 @@ def write_own_text(
     avoided: Iterable[str],
     say: Say,
 ) -> Counter[str]:
-    """Write dialogues until there are `num_tokens` tokens of answers, or continue a file.
+    """Write dialogues until they have `num_tokens` tokens of answers, or continue such a file.
 
-    Requests begin with the `openings` in turn, if there are any. A line of the file has
-    `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`. Returns the
-    numbers of omitted dialogues by reason.
+    Requests begin with each of the `openings` in turn, if there are any. A line of the file has
+    `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`. Return how
+    many dialogues were left out for each reason.
 
     Raises:
         UserError: the model writes no usable requests, or another process writes the file.
@@ -134,7 +136,7 @@ def _num_answer_tokens(rows: Iterable[dict[str, Any]]) -> int:
 def _chunk(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """The dialogues of one chunk. Requests begin with the tokens in `starts`, in turn."""
+    """Write the dialogues of one chunk. Requests begin with each of the token lists in `starts`."""
     rows: list[dict[str, Any]] = []
     for round_number in range(_MOST_ATTEMPTS * _CHUNK // _ROUND):
         first = round_number * _ROUND
@@ -151,7 +153,7 @@ def _chunk(
 def _round(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> Iterator[dict[str, Any]]:
-    """The dialogues whose requests begin with the entries of `starts`; some are left out."""
+    """Yield one dialogue for each of `starts`, which begin its request. Some are left out."""
     draws = torch.Generator(model.device).manual_seed(Random(seed).getrandbits(63))
     decode = frame.codec.tokenizer.decode
     eos_ids = frame.codec.eos_ids
@@ -180,9 +182,9 @@ def _round(
 
 
 def _complete_chunks(file: LineFile) -> list[dict[str, Any]]:
-    """The rows of the finished chunks. The last row of each has `left_out`.
+    """Return the rows of the finished chunks, and cut off the rest of the file.
 
-    The rest of the file is cut off.
+    The last row of a finished chunk has `left_out`.
     """
     lines = file.path.read_bytes().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines]

@@ -24,15 +24,15 @@ from specbench.training.teacher import Features, Teacher
 
 _EAGLE3_VOCABULARY = 32_000
 _BY_DEPTH = {"medusa": MedusaHeads, "hydra": HydraHeads}
-"""Methods with one head per depth."""
+"""Methods that have one head per depth."""
 HEADS = (*_BY_DEPTH, "eagle", "eagle3")
-"""Kinds of heads that can be trained."""
+"""The kinds of heads that can be trained."""
 
 
 def new_head(
     method: str, model: PreTrainedModel, options: TrainingOptions, batches: BatchSource
 ) -> Head:
-    """An untrained head for the target. EAGLE's may draft the frequent tokens of `batches`."""
+    """Make an untrained head for the target. EAGLE's may draft the frequent tokens of `batches`."""
     torch.manual_seed(options.seed)
     if method in _BY_DEPTH:
         return _BY_DEPTH[method](model, options.num_heads)
@@ -48,9 +48,9 @@ def new_head(
 
 
 def frequent_tokens(rows: Iterable[Row], size: int, vocab_size: int) -> Tensor:
-    """The int64 ids [size] of the tokens with most weight, increasing.
+    """Return the int64 ids [size] of the tokens with the largest weights, in ascending order.
 
-    Of tokens with equal weight, the smallest ids are taken.
+    Among tokens of equal weight, smaller ids come first.
     """
     counts = torch.zeros(vocab_size, dtype=torch.float64)
     for row in rows:
@@ -71,8 +71,8 @@ def fit(
 ) -> Mapping[str, float]:
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
-    The log says how often its best tokens on held-out text are the target's. The last such rates
-    are returned. The target's outputs are kept beside the log, so that the target runs only once
+    The log says how often its best tokens on held-out text are the target's. The last of these
+    rates are returned. The target's outputs are stored beside the log, so that it runs only once
     over each row.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Continue many prompts together, greedily or with drawn tokens."""
+"""Continue many prompts together, with greedy or sampled tokens."""
 
 from collections.abc import Sequence, Set
 
@@ -20,9 +20,9 @@ def continued(
     draws: torch.Generator,
     sampled_every: int = 1,
 ) -> list[list[int]]:
-    """The continuation of each prompt, until a token in `ends` or for `most` tokens.
+    """Continue each prompt until a token in `ends`, or for `most` tokens.
 
-    The first of every `sampled_every` prompts is sampled with `draws`; the others are greedy.
+    The first of every `sampled_every` prompts is sampled with `draws`. The others are greedy.
     """
     width = max((len(prompt) for prompt in prompts), default=0)
     padded = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
@@ -61,7 +61,7 @@ def continued(
 
 
 def _next_ids(logits: Tensor, is_sampled: Tensor, draws: torch.Generator) -> Tensor:
-    """The next token of each row: drawn, or the best one. [rows] int64"""
+    """Return the next token of each row [rows] int64: a sampled one, or the best one."""
     top = logits.float().topk(min(_TOP_K, logits.shape[-1]))
     probabilities = (top.values - logits.float().logsumexp(-1, keepdim=True)).exp()
     sum_before = probabilities.cumsum(-1) - probabilities  # [rows, top k]

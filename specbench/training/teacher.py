@@ -1,7 +1,7 @@
-"""The frozen target that heads learn from, and its outputs for rows of text, kept in a file.
+"""Run the frozen target that heads learn from over rows of text, and store its outputs in a file.
 
-The outputs are computed once. A head reads them in every epoch, at 2 bytes per number in
-bfloat16: a few KB for each token.
+The outputs are computed once. A head reads them in every epoch. In bfloat16 they take 2 bytes per
+number, a few KB per token.
 """
 
 import os
@@ -24,7 +24,7 @@ from specbench.training.chain_attention import BLOCKS
 from specbench.training.head import NON_FINITE_HINT, TargetOutputs
 
 _DONE = b"\x01"
-"""The last byte of a record that is whole."""
+"""The last byte of a complete record."""
 _ID_BYTES = 4
 """Bytes of a token id in a record."""
 
@@ -49,7 +49,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, ids: Tensor) -> TargetOutputs:
-        """The target's outputs for rows of text [rows, length].
+        """Return the target's outputs for rows of text [rows, length].
 
         Raises:
             NonFiniteError: the outputs are NaN or infinite.
@@ -65,7 +65,7 @@ class Teacher:
     def _capture(
         self, index: int, layer: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Keep the input of a layer, before it runs."""
+        """Store the input of a layer before it runs."""
         self._inputs[index] = args[0] if args else kwargs["hidden_states"]
 
 
@@ -77,14 +77,14 @@ class RowOutputs(NamedTuple):
 
 
 class Features:
-    """The target's outputs, by row, in a file.
+    """A file of the target's outputs for each row.
 
-    A row's record is its best tokens, its features, and a byte that marks it as whole. Rows may
-    be added at the end: the records of earlier rows stay.
+    A row's record has its best tokens, its features, and a byte that marks it as complete. If rows
+    are added at the end, the records of earlier rows stay.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], teacher: Teacher) -> None:
-        """Open the file at `path`, which may have the records of these rows already."""
+        """Open the file at `path`, which may already have records of these rows."""
         self._path = path
         self._teacher = teacher
         self._dtype = teacher.model.dtype
@@ -101,7 +101,7 @@ class Features:
         os.close(self._file)
 
     def __call__(self, batch: Batch) -> TargetOutputs:
-        """The outputs for a batch, zero on padding. The target runs over rows without a record."""
+        """Return the outputs for a batch, zero on padding. Rows without a record are computed."""
         if not batch.rows:
             return self._teacher(batch.ids)
         outputs_of_rows = [self._read(row) for row in batch.rows]
@@ -145,7 +145,7 @@ class Features:
             position += num_written
 
     def _read(self, row: int) -> RowOutputs | None:
-        """The outputs in a row's record; None if it is not whole."""
+        """Return the outputs in a row's record, or None if it is not complete."""
         start = self._starts[row]
         num_bytes = self._starts[row + 1] - start
         record = bytearray(os.pread(self._file, num_bytes, start))

@@ -1,6 +1,6 @@
-"""The folder of a training: its lock, its log, and the settings that resuming has to repeat.
+"""Manage the folder of a training: its lock, its log, and the settings that resuming must repeat.
 
-The official files are at the folder's top, checkpoint and log in `training/` below.
+The official files are at the top of the folder. The checkpoint and the log are in `training/`.
 """
 
 import json
@@ -18,7 +18,7 @@ _SETTINGS = "settings.json"
 
 @contextmanager
 def locked_log(work: Path) -> Iterator[LineFile]:
-    """The log in a work folder, which is locked against other processes."""
+    """Open the log in a work folder, and lock the folder against other processes."""
     with folder_errors(work, "--out"):
         work.mkdir(parents=True, exist_ok=True)
     with closing(LineFile(work / "log.jsonl", "--out")) as log:
@@ -31,11 +31,11 @@ def begin_work(
 ) -> Iterator[LineFile]:
     """Lock the work folder below `out` if this training may use it, and return its log.
 
-    A resumed training may have more steps, and more tokens that the target writes.
+    A resumed training may have more steps, and the target may write more tokens.
 
     Raises:
-        UserError: another process trains there, or `out` cannot be written or is not empty; when
-            resumed, it holds no training, or a training with other settings.
+        UserError: another process trains there, or `out` cannot be written or is not empty. When
+            resumed, it has no training, or a training with other settings.
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:
@@ -44,14 +44,14 @@ def begin_work(
 
 
 def write_settings(log: LineFile, settings: Mapping[str, object]) -> None:
-    """Write the settings beside the log: the training has begun, and may be resumed."""
+    """Write the settings beside the log. From then on, the training can be resumed."""
     path = log.path.with_name(_SETTINGS)
     with folder_errors(path, "--out"):
         write_whole(path, (json.dumps(settings, indent=2) + "\n").encode())
 
 
 def _check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
-    """Refuse a folder that is not empty, or, when resumed, has other settings."""
+    """Refuse a folder that is not empty or, when resumed, has other settings."""
     if is_resumed:
         _check_same(out / _WORK_FOLDER / _SETTINGS, settings)
         return
@@ -88,7 +88,9 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def _may_change(name: str, old_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """True for more steps, more tokens to write, the same target in another folder, and a template
+    """Return True for a difference that resuming allows.
+
+    These are more steps, more tokens to write, the same target in another folder, and a template
     that an older training does not name.
     """
     if name == "model":
