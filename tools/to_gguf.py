@@ -4,8 +4,8 @@
     python -m tools.to_gguf HEAD_FOLDER OUT.gguf --target MODEL_FOLDER
     python -m tools.to_gguf QUANTISED.gguf OUT.gguf
 
-A file without its quantisation has the metadata and the names of the original; its packed tensors
-become BF16. Models and heads get the names and values that llama.cpp's converter writes.
+When a file loses its quantisation, its metadata and names stay the same, and packed tensors become
+BF16. Models and heads get the names and values that llama.cpp's converter writes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write_dequantised(file: Path, out: Path) -> None:
-    """Write a GGUF file's metadata and tensors, the packed ones in BF16."""
+    """Write a GGUF file's metadata and tensors, with packed tensors converted to BF16."""
     reader = GGUFReader(file)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
@@ -81,7 +81,7 @@ def write_dequantised(file: Path, out: Path) -> None:
 
 
 def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: str) -> None:
-    """Write a Llama, or with a `target` an EAGLE-3 head, in `kind`; vectors are in float32."""
+    """Write a Llama, or an EAGLE-3 head for a `target`, in `kind`. Vectors are in float32."""
     config = read_config(folder, str(folder))
     writer = GGUFWriter(out, "eagle3" if target else "llama")
     _add_sizes(writer, config)
@@ -113,7 +113,7 @@ def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: s
 
 
 def _name_in_a_llama(name: str) -> str:
-    """The name that a head's tensor would have in a Llama."""
+    """Return the name that a tensor of a head would have in a Llama."""
     for head_prefix, prefix in _HEAD_PREFIXES.items():
         if name.startswith(head_prefix):
             return prefix + name.removeprefix(head_prefix)
@@ -161,14 +161,14 @@ def _add_head(writer: GGUFWriter, config: dict[str, Any], target: dict[str, Any]
 
 
 def _rotary_pairs(weights: np.ndarray, num_heads: int) -> np.ndarray:
-    """Reorder the two rotary halves to neighbouring pairs, as llama.cpp's converter does."""
+    """Turn the two rotary halves into neighbouring pairs, as llama.cpp's converter does."""
     half_head_dim = weights.shape[0] // num_heads // 2
     halves = weights.reshape(num_heads, 2, half_head_dim, -1)
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
 def _add(writer: GGUFWriter, name: str, weights: np.ndarray, kind: str) -> None:
-    """Add a tensor; a vector stays in float32."""
+    """Add a tensor in `kind`, or in float32 if it is a vector."""
     stored_type = GGMLQuantizationType["F32" if weights.ndim == 1 else kind]
     packed = quantize(np.ascontiguousarray(weights), stored_type)
     writer.add_tensor(name, packed, raw_dtype=stored_type)

@@ -49,7 +49,7 @@ class HydraHeads(Head):
         self.to(weight.device)
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        """Return the logits [rows, length, vocab] of each depth, given the text's earlier tokens."""
+        """Return the logits [rows, length, vocab] of each depth, given the text's tokens so far."""
         embedded = F.embedding(ids, self._embedding)
         path = target.hidden  # [rows, length, (1 + depth) * hidden]
         logits = []

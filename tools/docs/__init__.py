@@ -1,1 +1,1 @@
-"""Programs for the documentation: MkDocs hooks, and the README's results."""
+"""Programs for the documentation: hooks for MkDocs, and the tables of the README."""

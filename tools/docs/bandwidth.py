@@ -1,13 +1,13 @@
-"""The nominal bandwidth of the memory from which a recorded run read its weights."""
+"""Compute the nominal bandwidth of the memory from which a recorded run read its weights."""
 
 from specbench.report.results import Report
 
 BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
-"""Width of the memory bus in bits, for cards whose recorded runs lack it."""
+"""Bits of the memory bus, for cards whose recorded runs do not state them."""
 
 
 def nominal_bandwidth(report: Report) -> float:
-    """Bytes/s of the run's card by the memory's clock and bus width; 0 if unknown."""
+    """Return the card's bytes/s from the memory's clock and bus width, or 0 if not known."""
     info = report.sources[0].info
     if info.roofline and info.roofline.nominal_bytes_per_s:
         return info.roofline.nominal_bytes_per_s

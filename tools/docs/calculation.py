@@ -1,10 +1,10 @@
-"""The calculation in docs/measurements/gpu.md, from a run's step costs and published MATs.
+"""Make the calculation in docs/measurements/gpu.md from a run's step costs and published MATs.
 
     speedup of decoding = published MAT / step cost
 
-The step cost of a dynamic tree with more levels than the published tree is reduced by the least
-time that the further levels take: the time to read the draft model's layer and head once per level,
-at the nominal bandwidth.
+A dynamic tree may have more levels than the published tree. Its step cost is then reduced by the
+least time that the other levels take, which is the time to read the draft model's layer and head
+once per level at the nominal bandwidth.
 """
 
 import csv
@@ -34,7 +34,7 @@ class _Published(NamedTuple):
 
 
 def calculation(report: Report) -> str:
-    """The table in Markdown, a row for each method of the run that Spec-Bench has, best first."""
+    """Return the table in Markdown. It has a row per method that Spec-Bench has too, best first."""
     published = dict(_read_published())
     rows = []
     for method in report.blocks[0].methods:
@@ -62,7 +62,7 @@ def _read_published() -> Iterator[tuple[str, _Published]]:
 
 
 def _saved_cost(report: Report, method: str) -> float:
-    """The least cost of the levels beyond the published tree's, in steps of vanilla."""
+    """Return the least cost of levels beyond those of the published tree, in steps of vanilla."""
     (source,) = report.sources
     roofline = source.info.roofline
     vanilla_step_s = source.metrics.cost("vanilla", 0.0).step_s

@@ -1,8 +1,8 @@
 """MkDocs hooks: pages include files of the checkout, and links to files lead to their pages.
 
-A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge, links lead to
-files. On the site, a link leads to the file's page; a link to a file without a page becomes plain
-text.
+The line `<!-- include: PATH -->` includes a file in a page. In Markdown on a forge, links lead to
+files. On the site, a link leads to the page of the file. If the file has no page, the link becomes
+plain text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGES = {
     "results/README.md": "files.md",
     "datasets/README.md": "tasks.md",
 }
-"""Pages of the site by the file that they show; a file in `docs/` is its own page."""
+"""The site's page for each file. A file in `docs/` is a page by itself."""
 
 _INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 _TITLE = re.compile(r"\A# .*\n")
@@ -30,13 +30,13 @@ _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
-    """Called by MkDocs for each page."""
+    """Render a page. MkDocs calls this function for each of them."""
     return render(markdown, f"docs/{page.file.src_uri}")
 
 
 def render(markdown: str, path: str) -> str:
-    """The Markdown of the file at `path`, with included files in it and links of the site."""
-    folder = dirname(path.removeprefix("docs/"))  # of the page, below `docs`
+    """Return the Markdown of the file at `path`, with its included files and the site's links."""
+    folder = dirname(path.removeprefix("docs/"))  # the page's, below `docs`
     whole = _INCLUDE.sub(
         lambda line: _included(line[1], folder), _with_links(markdown, path, folder)
     )
@@ -44,13 +44,13 @@ def render(markdown: str, path: str) -> str:
 
 
 def _included(path: str, page_folder: str) -> str:
-    """The text of a file, without its title, since the page has its own."""
+    """Return the text of a file without its title, since the page has a title."""
     text = (ROOT / path).read_text(encoding="utf-8")
     return _with_links(_TITLE.sub("", text), path, page_folder).strip()
 
 
 def _with_links(markdown: str, path: str, page_folder: str) -> str:
-    """The text of a file with links of the site from a page in this folder, except in code."""
+    """Return a file's text with links that work on a page in this folder. Code is not changed."""
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]

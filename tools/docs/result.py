@@ -2,9 +2,9 @@
 
     python -m tools.docs.result results/recorded/RUN [results/recorded/RUN ...]
 
-It also writes the calculation in docs/measurements/gpu.md. The picture is the first run's. Tables
-stand between two comments, in the order of the runs. A run of a stand-in gives only the costs of
-its steps: its accepted tokens, and the speeds that follow from them, belong to another model.
+It also writes the calculation in docs/measurements/gpu.md. The picture shows the first run. The
+tables are between two comments, in the order of the runs. A stand-in's run gives only the costs of
+its steps, because its accepted tokens, and thus its speeds, are those of another model.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _rewrite(page: Path, reports: list[Report]) -> None:
 
 
 def with_tables(text: str, reports: list[Report]) -> str:
-    """The text with its tables replaced by the reports' tables."""
+    """Return the text with its tables replaced by those of the reports."""
     tables = "\n\n".join(map(table_of, reports))
     text = _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
     for report in filter(_is_stand_in, reports):
@@ -67,7 +67,7 @@ def _is_stand_in(report: Report) -> bool:
 
 
 def table_of(report: Report) -> str:
-    """The table of a run with its caption: speedups, or the costs of a stand-in's steps."""
+    """Return the table of a run with its caption: speedups, or the step costs of a stand-in."""
     (source,) = report.sources
     spec_values = source.info.spec.values
     name = source.run.folder.name
@@ -97,7 +97,7 @@ def table_of(report: Report) -> str:
 
 
 def _speedups(report: Report) -> Table:
-    """Speedups at all temperatures; decoding alone, MAT and each task at the first one."""
+    """Return speedups at all temperatures, and decoding alone, MAT and tasks at the first one."""
     columns = (
         *(Column(f"Mean, T={block.temperature:g}") for block in report.blocks),
         Column("Decode only"),
@@ -127,7 +127,7 @@ def _speedups(report: Report) -> Table:
 
 
 def _step_costs(report: Report) -> Table:
-    """Nodes, levels, times, bytes and memory of the steps of each method."""
+    """Return the nodes, levels, times, bytes and memory of each method's steps."""
     block = report.blocks[0]
     (source,) = report.sources
     nominal = nominal_bandwidth(report)
@@ -142,7 +142,7 @@ def _step_costs(report: Report) -> Table:
     }
 
     def levels(method: MethodResults) -> str:
-        """The deepest level of a fixed tree with an accepted token; empty for other trees."""
+        """Return the deepest level of a fixed tree with an accepted token; "" for other trees."""
         is_fixed = len({*nodes_of_steps[method.method]}) == 1
         lengths = chain(source.metrics.pooled(method.method, block.temperature).accept_histogram)
         return str(max(lengths) - 1) if is_fixed and method.method != BASELINE else ""
@@ -168,7 +168,7 @@ def _scaled(number: float, scale: float) -> str:
 
 
 def _nodes(nodes_of_steps: Sequence[int]) -> str:
-    """The nodes of a draft tree; their mean if they vary, and how often there was a draft."""
+    """Return the nodes of a draft tree, or their mean and how often there was a draft."""
     drafted = [num_nodes for num_nodes in nodes_of_steps if num_nodes > 1]
     if not drafted:
         return "1"

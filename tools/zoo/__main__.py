@@ -22,7 +22,7 @@ JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "acceptance
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.zoo", description=__doc__)
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("--model", default="tiny", help="acceptance: its model (default: tiny)")

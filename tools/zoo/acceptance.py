@@ -1,7 +1,7 @@
-"""Mean accepted tokens of methods with settings of many sizes, for `--settings auto`.
+"""Measure methods' mean accepted tokens for settings of many sizes, for `--settings auto`.
 
-`python -m tools.zoo acceptance [--model NAME]` writes the means of `tiny` or another known model,
-from ordinary greedy answers to held-out requests that neither training nor any run uses. No time
+`python -m tools.zoo acceptance [--model NAME]` writes the means of `tiny` or another known model.
+They come from greedy answers to held-out requests that neither training nor any run uses. No time
 is measured.
 """
 
@@ -50,11 +50,11 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "sam:other=eagle3": grids.SHIPPED_SAM_TREES,
     "suffix": _CHAINS,
 }
-"""Settings by method, besides the paper's. Options in a method's name hold for all its settings."""
+"""Settings of each method besides the paper's. All of them keep the options in its name."""
 
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
-    """The file of a model whose target is in `folder`."""
+    """Return the file of a model whose target is in `folder`."""
     device = torch.device("cpu")
     dtype = torch.float32 if folder == TINY / "target" else torch.bfloat16
     execution = make_execution(EAGER, device, dtype)
@@ -85,7 +85,7 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
 
 
 def _accepted(options: dict[str, Any], completions: Sequence[Completion]) -> Acceptance:
-    """Means of nodes and accepted tokens over the steps of all completions."""
+    """Return the mean nodes and accepted tokens of the steps of all completions."""
     lengths = [length for completion in completions for length in completion.accept_lengths]
     num_nodes = [nodes for completion in completions for nodes in completion.num_nodes]
     mean_nodes = sum(num_nodes) / len(num_nodes)
@@ -94,7 +94,7 @@ def _accepted(options: dict[str, Any], completions: Sequence[Completion]) -> Acc
 
 
 def _requests() -> Iterator[str]:
-    """First turns of two dialogues of each family that no bundled prompt has."""
+    """Yield the first requests of two dialogues per family that no bundled prompt has."""
     for family in FAMILIES:
         dialogues = held_out_dialogues(family, 100, SETTINGS_SEED)
         requests = [dialogue.turns[0].user for dialogue in dialogues]
@@ -108,7 +108,7 @@ def _hash(folder: Path) -> str:
 
 
 def write_acceptance(model: str, path: Path | None) -> None:
-    """Write the file of a known model, one number per line; by default in its place."""
+    """Write the file of a known model, with one number per line. Without a path, replace it."""
     card = RunSpec(model=model).card
     path = path or FOLDER / f"{card.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Batches of generated chats.
+"""Make batches of generated chats.
 
-Batch `i` is a function of the seed and `i` alone.
+Batch `i` depends on the seed and `i` alone.
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import Dialogue, stream
 from tools.zoo.tokenizer import EOS_ID, encode_dialogue
 
-# A batch draws from its own stretch of the stream; no batch needs this many dialogues.
+# Each batch draws from another part of the stream. None needs this many dialogues.
 _DIALOGUES_PER_BATCH = 1_000
-# A batch is full when this many dialogues did not fit.
+# A batch is full once this many dialogues have not fit into it.
 _MISSES = 12
-# A draft vocabulary has the most frequent tokens of this many batches.
+# The most frequent tokens of this many batches are a draft vocabulary.
 _COUNTED = 50
 
 
 @dataclass(frozen=True, slots=True)
 class ChatBatches:
-    """The endless, seeded sequence of batches: rows of `length` tokens that hold whole chats.
+    """An endless, seeded sequence of batches. Their rows of `length` tokens hold whole chats.
 
     The bundled prompts are left out.
     """
@@ -33,7 +33,7 @@ class ChatBatches:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of the first batches of an endless sequence."""
+        """Return the rows of the first batches, since the sequence has no end."""
         batches = (self[index] for index in range(_COUNTED))
         return [
             Row(ids.tolist(), weights.tolist())
@@ -59,7 +59,7 @@ class ChatBatches:
 
 
 def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row]:
-    """Rows of the first `num` held-out dialogues of the family. Only answers have a weight."""
+    """Return rows of the family's first `num` held-out dialogues. Only answers have a weight."""
     return [_encode(core, dialogue, 0.0) for dialogue in held_out_dialogues(family, num, seed)]
 
 

@@ -1,7 +1,7 @@
-"""Figures of the shipped target on held-out text, for the README.
+"""Measure the shipped target on held-out text, for the README.
 
-They describe the tokens that the target generates. For accepted tokens see the report of `specbench
-run`, and for the loss on other held-out text the training log.
+The figures describe the tokens that the target generates. The report of `specbench run` has the
+accepted tokens, and the training log has the loss on other held-out text.
 """
 
 import ast
@@ -13,7 +13,7 @@ from tools.zoo.held_out import EVALUATION_SEED, held_out_dialogues
 from tools.zoo.text import FAMILIES, Dialogue
 
 NUM_CHATS = 60
-"""Number of evaluated chats per family."""
+"""Number of chats per family that are evaluated."""
 _EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 _FINAL = re.compile(r"\n#### (\d+)$")
 _BUILTINS = {
@@ -23,7 +23,7 @@ _BUILTINS = {
 
 
 def equations_hold(answer: str) -> bool:
-    """True if every `a op b = c` in the answer is correct."""
+    """Return True if every `a op b = c` in the answer is correct."""
     for left, sign, right, stated in _EQUATION.findall(answer):
         a = int(left)
         b = int(right)
@@ -35,13 +35,13 @@ def equations_hold(answer: str) -> bool:
 
 
 def final_number(answer: str) -> int | None:
-    """The number after `####`, or None if the answer does not end in one."""
+    """Return the number after `####`, or None if the answer does not end with one."""
     match = _FINAL.search(answer)
     return int(match[1]) if match else None
 
 
 def examples_pass(request: str, body: str) -> bool:
-    """True if the function of the request, with this body, returns its docstring's examples.
+    """Return True if the request's function with this body returns its docstring's examples.
 
     The code sees only a few harmless builtins. An answer that does not run does not pass.
     """
@@ -58,7 +58,7 @@ def examples_pass(request: str, body: str) -> bool:
 
 
 def has_form(family: str, answer: str) -> bool:
-    """True if the answer looks like one of its family."""
+    """Return True if the answer looks like one of its family."""
     if family == "gsm8k":
         return final_number(answer) is not None and bool(_EQUATION.search(answer))
     if family == "humaneval":
@@ -71,10 +71,10 @@ def has_form(family: str, answer: str) -> bool:
 
 
 def evaluate() -> dict[str, dict[str, float]]:
-    """Figures of `tiny` per family.
+    """Return the figures of `tiny` for each family.
 
-    `eos` and `form` are rates over all answers, `right` the rate of right answers if that can be
-    computed.
+    `eos` and `form` are rates over all answers. `right` is the rate of right answers, in families
+    where a program can check them.
     """
     tiny = load("tiny", device="cpu", dtype="float32")
     return {
@@ -97,7 +97,7 @@ def _figures(model: LoadedModel, dialogues: list[Dialogue]) -> dict[str, float]:
 
 
 def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
-    """The model's greedy answers to the turns of a chat; its earlier answers are the history."""
+    """Return the model's greedy answers to the turns of a chat, which read the earlier answers."""
     chat: list[dict[str, str]] = []
     generations = []
     for turn in dialogue.turns:
@@ -109,7 +109,7 @@ def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
 
 
 def is_ended(answer: Generation) -> bool:
-    """True if the answer ended by itself."""
+    """Return True if the answer ended with the end token."""
     return answer.completion.stop_reason == "eos"
 
 
@@ -119,7 +119,7 @@ def _is_right(dialogue: Dialogue, answer: str) -> bool:
         return equations_hold(answer) and final_number(answer) == final_number(reference)
     if dialogue.family == "humaneval":
         return examples_pass(dialogue.turns[0].user, answer)
-    # The names and numbers of the reference's first sentence, whatever the wording.
+    # The answer needs the names and numbers of the reference's first sentence.
     first = reference.split(". ")[0]
     facts = re.findall(r"[A-Z][\w-]+|\d+", first[1:])
     return all(fact in answer for fact in facts)

@@ -1,4 +1,4 @@
-"""The training of the heads of tiny, each with its own options and stretch of the text stream."""
+"""Train the heads of tiny, each with different options and on another part of the text stream."""
 
 from pathlib import Path
 
@@ -23,10 +23,10 @@ OPTIONS = {
         draft_vocab=1536,
     ),
 }  # fmt: skip
-"""Training options by method. No other model of the zoo has these seeds."""
+"""Options of each method. No other model of the zoo has these seeds."""
 
 _NUM_LOGGED = 4
-"""Number of held-out chats per family for the log."""
+"""Number of held-out chats per family that the log's figures use."""
 
 
 def train_tiny_head(

@@ -1,4 +1,4 @@
-"""Held-out text: dialogues from seeds that no training stream uses, and the bundled prompts."""
+"""Draw held-out text from seeds that no training stream uses, and write the bundled prompts."""
 
 import json
 import random
@@ -9,11 +9,11 @@ from tools.zoo.text import FAMILIES, Dialogue, sample
 
 PROMPT_SEED, LOG_SEED, EVALUATION_SEED = 20, 21, 22
 NUM_PROMPTS, NUM_LEFT_OUT = 8, 12
-"""Bundled prompts per family, and held-out requests per family that training leaves out."""
+"""Number of bundled prompts per family, and of held-out requests that training leaves out."""
 
 
 def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[Dialogue]:
-    """The first `num` held-out dialogues of the family, no two with the same first request."""
+    """Return the family's first `num` held-out dialogues, without repeated first requests."""
     rng = random.Random(f"specbench-held-out/{seed}/{family}")
     chosen: dict[str, Dialogue] = {}
     while len(chosen) < num:
@@ -24,7 +24,7 @@ def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[D
 
 @cache
 def bundled_requests() -> frozenset[str]:
-    """First requests that training leaves out, including the requests of all bundled prompts."""
+    """Return first requests that training leaves out. All bundled prompts' are among them."""
     return frozenset(
         dialogue.turns[0].user
         for family in FAMILIES
@@ -33,7 +33,7 @@ def bundled_requests() -> frozenset[str]:
 
 
 def prompt_lines(family: str) -> str:
-    """The bundled prompt file of the family: one JSON object per line."""
+    """Return the bundled prompt file of the family, with one JSON object per line."""
     first_id = 1 + FAMILIES.index(family) * 100
     lines = []
     for i, dialogue in enumerate(held_out_dialogues(family, NUM_PROMPTS)):

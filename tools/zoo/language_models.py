@@ -1,4 +1,4 @@
-"""The training of the target from text, and of the SpS draft model from text and the target."""
+"""Train the target on text, and the SpS draft model on text and then on the target's outputs."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +22,7 @@ from tools.zoo.text import FAMILIES
 from tools.zoo.tokenizer import EOS_ID
 
 _NUM_LOGGED = 16
-"""Number of held-out chats per family for the log."""
+"""Number of held-out chats per family that the log's figures use."""
 
 TARGET = TrainingOptions(2400, length=512, seed=1, other_lr=0.004)
 SPS_TEXT = TrainingOptions(500, length=512, seed=2, other_lr=0.004)
@@ -66,7 +66,7 @@ def fit(
     options: TrainingOptions,
     work: Path,
 ) -> None:
-    """Train the model in place; the log has the loss on held-out text of every family."""
+    """Train the model in place. The log has the loss on held-out text of every family."""
     core = tokenizer.backend_tokenizer
     rows = {name: held_out_rows(core, name, _NUM_LOGGED, LOG_SEED) for name in FAMILIES}
     held_out = {name: stack(of_name, EOS_ID).to(model.device) for name, of_name in rows.items()}
@@ -86,13 +86,13 @@ def fit(
 
 
 def _logits(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Logits of a batch, by matrix products in bfloat16; everything else stays in float32."""
+    """Return logits of a batch. Matrix products are in bfloat16, everything else in float32."""
     with torch.autocast(model.device.type, dtype=torch.bfloat16):
         logits: Tensor = model(batch.ids, use_cache=False).logits
     return logits
 
 
 def _text_loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Cross entropy of every next token of the text."""
+    """Return the cross entropy of every next token of the text."""
     labels = Labels(ahead(batch.ids, 1), batch.weights)
     return depth_loss(_logits(model, batch), labels, 0)

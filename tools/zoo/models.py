@@ -1,8 +1,8 @@
-"""New models in the shapes of the shipped models, and the writing of a model's folder.
+"""Make new models in the shapes of the shipped ones, and write a model's folder.
 
 The target is deep and thin, so that one token costs about as much as a small tree. The SpS draft
-model has one layer of one head, a twentieth of the target's parameters: two layers of width 128
-accepted four to five tokens per step, more than draft models of real targets do.
+model has one layer with one head, and a twentieth of the target's parameters. With two layers of
+width 128, a step accepted four to five tokens, more than draft models of real targets reach.
 """
 
 from pathlib import Path
@@ -16,21 +16,21 @@ from tools.zoo.tokenizer import BOS_ID, EOS_ID
 
 
 def new_model(name: str, seed: int) -> LlamaForCausalLM:
-    """A model with seeded random weights in float32, in the shape of `target` or `sps`."""
+    """Make a model in the shape of `target` or `sps`, with seeded random weights in float32."""
     config = LlamaConfig.from_pretrained(TINY / name)
     torch.manual_seed(seed)
     return LlamaForCausalLM(config)
 
 
 def load_model(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
-    """The model of a folder, in float32."""
+    """Load the model of a folder in float32."""
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 
 
 def write_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a plain transformers folder with float16 weights; each file is replaced in one move.
+    """Write a plain transformers folder with float16 weights. Each file is replaced in one move.
 
-    The model itself is in float16 afterwards.
+    The model in memory becomes float16, too.
     """
     model.to(torch.float16)
     model.generation_config = GenerationConfig(

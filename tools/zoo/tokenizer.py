@@ -1,8 +1,8 @@
-"""The tiny models' tokenizer: byte-level BPE on the generated text, with a chat template.
+"""Make the tiny models' tokenizer: byte-level BPE on the generated text, with a chat template.
 
-A turn is `<|user|>request<|assistant|>answer</s>`; a chat starts with one `<s>`. As in other chat
-models, the template writes the `<s>` of a chat, and the post-processor writes the `<s>` of plain
-text. Encode rendered text with `add_special_tokens=False`, or it starts with two.
+A turn is `<|user|>request<|assistant|>answer</s>`, and a chat starts with one `<s>`. As in other
+chat models, the template writes the `<s>` of a chat, and the post-processor that of plain text.
+Rendered text is encoded with `add_special_tokens=False`, or else it starts with two.
 """
 
 from collections.abc import Iterator
@@ -50,18 +50,16 @@ def train_tokenizer(seed: int, num_dialogues: int) -> PreTrainedTokenizerFast:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in a model folder."""
+    """Load the tokenizer that is saved in a model folder."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    # save_pretrained would store these too, though they only say how the tokenizer was loaded.
+    # save_pretrained would store these, too, but they only say how the tokenizer was loaded.
     for key in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(key, None)
     return tokenizer
 
 
 def encode_dialogue(core: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
-    """Token ids of a whole chat, and for each id, True if it belongs to an answer (EOS
-    included).
-    """
+    """Return the token ids of a chat, and which of them belong to an answer or its EOS."""
     ids, is_answer = [BOS_ID], [False]
     for turn in dialogue.turns:
         user = core.encode(turn.user, add_special_tokens=False).ids

@@ -1,5 +1,6 @@
-"""Seeded text in six families, one per benchmark task. The module knows nothing about tokens or
-models.
+"""Generate seeded text in six families, one per benchmark task.
+
+This package knows nothing about tokens or models.
 """
 
 from tools.zoo.text.dialogue import Dialogue, Turn

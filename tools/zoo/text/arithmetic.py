@@ -1,6 +1,6 @@
 """Family `gsm8k`: word problems of two to four steps, solved step by step with the right answer.
 
-Every step is written as `a op b = c`, so that an answer can be checked by recomputing it.
+Every step is written as `a op b = c`, so that an answer can be checked by computing it again.
 """
 
 import random
@@ -17,25 +17,26 @@ _JOBS, _HABITS = _TEXT["jobs"].strip().splitlines(), records(_TEXT["habits"])
 
 
 def sample_arithmetic(rng: random.Random) -> Dialogue:
-    """One word problem with its solution."""
+    """Write one word problem with its solution."""
     problems = (_running, _boxes, _shopping, _earning, _journey, _compared, _shared, _weekly)
     problem = rng.choices(problems, (5, 3, 3, 2, 2, 3, 2, 2))[0]
     return Dialogue("gsm8k", "math", (problem(rng),))
 
 
 def _solved(story: list[str], steps: list[str], result: int) -> Turn:
-    """The story as request; the answer has one step per line, and the result after `####`."""
+    """Return a turn: the story is the request, and the answer has a line per step, then the result.
+    """
     return Turn(" ".join(story), "\n".join([*steps, f"#### {result}"]))
 
 
 def _two_people(rng: random.Random, kind: str) -> Writer:
-    """A writer about two people and their things."""
+    """Return a writer about two people and their things."""
     name, friend = rng.sample(FIRST_NAMES, 2)
     return Writer(rng, _TEXT[kind], name=name, friend=friend, things=rng.choice(_COUNTABLE))
 
 
 def _running(rng: random.Random) -> Turn:
-    """A quantity that grows and shrinks."""
+    """Write about a quantity that grows and shrinks."""
     write = _two_people(rng, "running")
     (have,) = write.roll(have=(5, 40))
     story, steps = [write("start")], []
@@ -60,7 +61,7 @@ def _running(rng: random.Random) -> Turn:
 
 
 def _boxes(rng: random.Random) -> Turn:
-    """Containers of things, with some taken out or added."""
+    """Write about containers of things, with some taken out or added."""
     write = _two_people(rng, "boxes")
     write.put(boxes=rng.choice(_CONTAINERS))
     num, per_box = write.roll(num=(2, 9), each=(3, 12))
@@ -80,7 +81,7 @@ def _boxes(rng: random.Random) -> Turn:
 
 
 def _compared(rng: random.Random) -> Turn:
-    """One person has more, fewer or several times as many as another."""
+    """Write about a person with more, fewer or several times as many things as another."""
     write = _two_people(rng, "compared")
     (have,) = write.roll(have=(4, 30))
     kind = rng.choice(("more", "fewer", "times"))
@@ -95,7 +96,7 @@ def _compared(rng: random.Random) -> Turn:
 
 
 def _shared(rng: random.Random) -> Turn:
-    """Things are put together and shared equally."""
+    """Write about things that are put together and shared equally."""
     write = _two_people(rng, "shared")
     people, share = write.roll(people=(2, 8), each=(3, 12))
     total = people * share
@@ -105,7 +106,7 @@ def _shared(rng: random.Random) -> Turn:
 
 
 def _shopping(rng: random.Random) -> Turn:
-    """Prices, amounts and change."""
+    """Write about prices, amounts and change."""
     write = Writer(rng, _TEXT["shopping"], name=rng.choice(FIRST_NAMES))
     goods, goods2 = (f"{noun}{_plural_ending(noun)}" for noun in rng.sample(_GOODS, 2))
     num, price, num2, price2 = write.roll(num=(2, 6), price=(2, 12), num2=(2, 6), price2=(2, 9))
@@ -126,7 +127,7 @@ def _plural_ending(noun: str) -> str:
 
 
 def _earning(rng: random.Random) -> Turn:
-    """Work by the hour, then something is bought or saved."""
+    """Write about work by the hour, and then about something that is bought or saved."""
     write = Writer(rng, _TEXT["earning"], name=rng.choice(FIRST_NAMES), job=rng.choice(_JOBS))
     rate, hours, days = write.roll(rate=(4, 12), hours=(2, 5), days=(2, 6))
     daily = rate * hours
@@ -138,7 +139,7 @@ def _earning(rng: random.Random) -> Turn:
 
 
 def _journey(rng: random.Random) -> Turn:
-    """Speeds, hours and distances."""
+    """Write about speeds, hours and distances."""
     write = Writer(rng, _TEXT["journey"], vehicle=rng.choice(_VEHICLES))
     speed, hours = rng.choice(range(10, 65, 5)), rng.randint(2, 5)
     speed2, hours2 = rng.choice(range(10, 65, 5)), rng.randint(2, 4)
@@ -150,7 +151,7 @@ def _journey(rng: random.Random) -> Turn:
 
 
 def _weekly(rng: random.Random) -> Turn:
-    """Amounts on three days, compared with a goal."""
+    """Write about amounts on three days, which may be compared with a goal."""
     write = Writer(rng, _TEXT["weekly"], name=rng.choice(FIRST_NAMES))
     verb, things = rng.choice(_HABITS)
     x, y, z = (WEEKDAYS[day] for day in sorted(rng.sample(range(7), 3)))

@@ -1,6 +1,6 @@
-"""Family `mt_bench`: two-turn chats, where the second request transforms the first answer.
+"""Family `mt_bench`: chats of two turns, in which the second request transforms the first answer.
 
-A first answer is made from points, so that the follow-up can shorten, list or restate it.
+A first answer is made of points, so that the follow-up can shorten, list or restate it.
 """
 
 import random
@@ -17,7 +17,7 @@ _TEXT = load("chat")
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """The first turn of a chat, with the points a follow-up can work on.
+    """The first turn of a chat, with the points that a follow-up can use.
 
     `about` completes "the main points about ...". `points` are whole clauses without a full stop.
     """
@@ -29,14 +29,14 @@ class _Opening:
 
 
 def sample_chat(rng: random.Random) -> Dialogue:
-    """One two-turn chat."""
+    """Write one chat of two turns."""
     kinds = (_advice, _opinion, _letter, _story, _place, _role, _plan)
     opening = rng.choices(kinds, (4, 3, 3, 3, 2, 2, 2))[0](rng)
     return Dialogue("mt_bench", opening.category, (opening.turn, _follow_up(rng, opening)))
 
 
 def _sampled(rng: random.Random, clauses: Sequence[str], num: int) -> list[str]:
-    """A sample of `num` clauses, with their choices made."""
+    """Draw `num` clauses, and make their choices."""
     return [render(rng, clause) for clause in rng.sample(clauses, num)]
 
 
@@ -114,7 +114,7 @@ def _role(rng: random.Random) -> _Opening:
 
 
 def _follow_up(rng: random.Random, opening: _Opening) -> Turn:
-    """A request to transform the first answer, and the transformed answer."""
+    """Write a request to transform the first answer, and the transformed answer."""
     points, about = opening.points, opening.about
     kind = rng.choice(
         ("shortened", "bullets", "numbers", "formal", "cheerful", "picked", "reversed")

@@ -1,6 +1,6 @@
-"""Family `humaneval`: Python functions made from parts, with a docstring and true examples.
+"""Family `humaneval`: Python functions that are made of parts, with a docstring and true examples.
 
-The docstring's examples are computed from the parts, not by the answer's code, so they check the
+The docstring's examples are computed from the parts and not by the answer's code, so they check the
 answer independently.
 """
 
@@ -39,7 +39,7 @@ _TOTALS: dict[str, Callable[[list[int]], int]] = {
 
 
 def sample_code(rng: random.Random) -> Dialogue:
-    """One function to complete."""
+    """Write one function to complete."""
     number_list, word_list = (partial(_filtered, kind=kind) for kind in ("numbers", "words"))
     kinds: tuple[Callable[[random.Random], Dialogue], ...] = (
         number_list, _number_total, word_list, _word_count, _mapping, _digits, _up_to, _pairs,
@@ -49,7 +49,7 @@ def sample_code(rng: random.Random) -> Dialogue:
 
 
 def _filtered(rng: random.Random, kind: str) -> Dialogue:
-    """The elements of a list that pass a test, changed."""
+    """Write a function that changes the elements of a list which pass a test."""
     is_numbers = kind == "numbers"
     test = rng.choice(NUMBER_TESTS if is_numbers else WORD_TESTS)
     change = rng.choice(NUMBER_MAPS if is_numbers else WORD_MAPS)
@@ -88,7 +88,7 @@ def _filtered(rng: random.Random, kind: str) -> Dialogue:
 
 
 def _number_total(rng: random.Random) -> Dialogue:
-    """Numbers filtered, changed and reduced to one number."""
+    """Write a function that filters numbers, changes them, and reduces them to one number."""
     test, change = rng.choice(NUMBER_TESTS), rng.choice(NUMBER_MAPS)
     k, j = rng.randint(2, 6), rng.randint(2, 9)
     how = rng.choice(("sum", "count", "largest", "product"))
@@ -118,7 +118,7 @@ def _number_total(rng: random.Random) -> Dialogue:
 
 
 def _word_count(rng: random.Random) -> Dialogue:
-    """The words of a text, filtered and then counted or joined."""
+    """Write a function that filters the words of a text, and then counts or joins them."""
     test, k = rng.choice(WORD_TESTS), rng.randint(2, 6)
     argument = rng.choice(("text", "sentence", "line"))
     is_joined = rng.random() < 0.5
@@ -142,7 +142,7 @@ def _word_count(rng: random.Random) -> Dialogue:
 
 
 def _pairs(rng: random.Random) -> Dialogue:
-    """Two lists of numbers, taken pair by pair."""
+    """Write a function that takes two lists of numbers pair by pair."""
     operation = rng.choice(PAIR_OPERATIONS)
     left, right = rng.choice((("first", "second"), ("xs", "ys"), ("left", "right"), ("a", "b")))
     x, y = rng.choice((("x", "y"), ("p", "q"), ("u", "v")))
@@ -166,7 +166,7 @@ def _pairs(rng: random.Random) -> Dialogue:
 
 
 def _mapping(rng: random.Random) -> Dialogue:
-    """The entries of a dictionary, filtered by value."""
+    """Write a function that filters the entries of a dictionary by value."""
     argument = rng.choice(("scores", "prices", "ages", "stock", "counts"))
     test, k = rng.choice(NUMBER_TESTS[4:8]), rng.randint(2, 9)
     is_keys = rng.random() < 0.5
@@ -185,7 +185,7 @@ def _mapping(rng: random.Random) -> Dialogue:
 
 
 def _digits(rng: random.Random) -> Dialogue:
-    """The digits of a number, counted or added up."""
+    """Write a function that counts or adds up the digits of a number."""
     test, k = rng.choice(NUMBER_TESTS[:2] + NUMBER_TESTS[4:8]), rng.randint(2, 6)
     change = rng.choice(NUMBER_MAPS[:4])
     is_count = rng.random() < 0.4
@@ -213,7 +213,7 @@ def _digits(rng: random.Random) -> Dialogue:
 
 
 def _up_to(rng: random.Random) -> Dialogue:
-    """The numbers from 1 to n, collected or added up."""
+    """Write a function that collects or adds up numbers from 1 to n."""
     test = rng.choice(NUMBER_TESTS[:2] + NUMBER_TESTS[4:])
     change, k, j = rng.choice(NUMBER_MAPS), rng.randint(2, 5), rng.randint(2, 9)
     how = "sum" if rng.random() < 0.5 else "list"
@@ -231,7 +231,7 @@ def _up_to(rng: random.Random) -> Dialogue:
 
 
 def _search(rng: random.Random) -> Dialogue:
-    """The first, any or all numbers that meet a condition."""
+    """Write a function that looks for the first, any or all numbers that meet a condition."""
     test, k = rng.choice(NUMBER_TESTS), rng.randint(2, 6)
     argument = rng.choice(NUMBER_ARGUMENTS)
     how = rng.choice(("first", "all", "any", "index"))

@@ -1,6 +1,6 @@
-"""The parts of the generated Python functions, and the dialogues made from them.
+"""Make the parts of generated Python functions, and the dialogues that consist of them.
 
-A part is a test or a change of numbers or words, or an operation on two numbers.
+A part tests or changes numbers or words, or combines two numbers.
 """
 
 import random
@@ -15,12 +15,12 @@ from tools.zoo.text.templates import load, records
 _TEXT = load("code")
 
 Examples = Sequence[tuple[str, Any]]
-"""Pairs of the written arguments and the returned value."""
+"""The arguments as written, and the returned value, of each example."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A name, an English phrase, and an expression over `{x}` (and a constant `{k}`)."""
+    """A name, an English phrase, and an expression over `{x}` and perhaps a constant `{k}`."""
 
     word: str
     phrase: str
@@ -28,15 +28,15 @@ class Part:
 
     @cached_property
     def run(self) -> Callable[[Any, Any], Any]:
-        """The expression as a function of `x` and `k`."""
+        """Return the expression as a function of `x` and `k`."""
         return eval(f"lambda x, k: {self.over('x', 'k')}")
 
     def text(self, k: int) -> str:
-        """The phrase with its constant filled in."""
+        """Return the phrase with its constant filled in."""
         return self.phrase.format(k=k)
 
     def over(self, x: str, k: int | str) -> str:
-        """The expression over the variable `x`, with its constant filled in."""
+        """Return the expression over the variable `x`, with its constant filled in."""
         return self.code.format(x=x, k=k)
 
 
@@ -49,7 +49,7 @@ NUMBER_TESTS, NUMBER_MAPS, WORD_TESTS, WORD_MAPS, PAIR_OPERATIONS = (
 def code_dialogue(
     rng: random.Random, signature: str, text: str, examples: Examples, body: str, imports: str = ""
 ) -> Dialogue:
-    """A dialogue with a request to complete the function, and its body as the answer."""
+    """Return a dialogue with a request to complete the function, and its body as the answer."""
     name = signature.partition("(")[0]
     shown = "".join(f"    >>> {name}({given})\n    {value!r}\n" for given, value in examples)
     head = f'{imports}def {signature}:\n    """{text}\n{shown}    """\n'
@@ -62,7 +62,7 @@ def code_dialogue(
 
 
 def _commented(rng: random.Random, body: list[str]) -> list[str]:
-    """The body with some of its lines explained by a comment above them."""
+    """Put a comment above some lines of the body that explains them."""
     lines = []
     for line in body:
         code = line.lstrip()
@@ -75,44 +75,44 @@ def _commented(rng: random.Random, body: list[str]) -> list[str]:
 
 
 def names(table: str) -> list[str]:
-    """The words of a table."""
+    """Return the words of a table."""
     return str(_TEXT[table]).split()
 
 
 def body(name: str, **slots: str) -> str:
-    """The lines of a function's body, with its slots filled in."""
+    """Return the lines of a function's body with its slots filled in."""
     return str(_TEXT["bodies"][name]).strip().format(**slots)
 
 
 def either(rng: random.Random, name: str, share: float, **slots: str) -> str:
-    """The short form of the body with the probability `share`, else the long form."""
+    """Return the short form of the body with the probability `share`, else the long form."""
     return body(f"{name}_short" if rng.random() < share else name, **slots)
 
 
 def joined(*words: str) -> str:
-    """The words that are not empty, as one name."""
+    """Join the words that are not empty to one name."""
     return "_".join(word for word in words if word)
 
 
 def some_numbers(
     rng: random.Random, num: int | None = None, low: int = -9, high: int = 20
 ) -> list[int]:
-    """Small whole numbers, three to six if `num` is not given."""
+    """Draw small whole numbers: `num` of them, or three to six."""
     return [rng.randint(low, high) for _ in range(num or rng.randint(3, 6))]
 
 
 def some_words(rng: random.Random) -> list[str]:
-    """Three to five words."""
+    """Draw three to five words."""
     return rng.sample(names("words"), rng.randint(3, 5))
 
 
 def changed(change: Part, k: int) -> str:
-    """A phrase for the changed numbers, such as "the squares of the numbers"."""
+    """Return a phrase for the changed numbers, such as "the squares of the numbers"."""
     return f"{change.text(k)} the numbers" if change.phrase else "the numbers"
 
 
 def type_hints(rng: random.Random, element: str, returned: str) -> tuple[str, str, str]:
-    """Import line, argument annotation and return annotation, in one of three styles."""
+    """Return an import line, the argument's and the result's annotation, in one of three styles."""
     style = rng.randrange(3)
     if style == 0:
         return "", "", ""

@@ -1,4 +1,4 @@
-"""Dialogues of user and assistant turns, the output of the generator."""
+"""Dialogues of user and assistant turns, which are the output of the generator."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """One sample: its family, its category within the family, and its turns in order."""
+    """One sample, with its family, its category within the family, and its turns in order."""
 
     family: str
     category: str

@@ -11,7 +11,7 @@ _PLANETS, _ORDINALS = _TABLES["planets"], _TEXT["ordinals"].split()
 
 
 def sample_fact(rng: random.Random) -> Dialogue:
-    """One question with its answer."""
+    """Write one question with its answer."""
     kinds = (_country, _book, _invention, _discovery, _animal, _element, _planet, _single)
     question, answer = rng.choices(kinds, (8, 3, 3, 1, 3, 3, 2, 4))[0](rng)
     opening = render(rng, _TEXT["openings"])

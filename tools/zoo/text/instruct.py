@@ -1,4 +1,4 @@
-"""Family `alpaca`: short instructions of many kinds with short answers."""
+"""Family `alpaca`: short instructions of many kinds, with short answers."""
 
 import random
 
@@ -21,13 +21,13 @@ Pair = tuple[str, str]
 
 
 def sample_instruction(rng: random.Random) -> Dialogue:
-    """One instruction with its answer."""
+    """Write one instruction with its answer."""
     kinds = (
         _examples, _odd_one, _opposite, _synonym, _tense, _correct, _define, _tips, _reasons, _sort,
         _convert, _slogan, _classify, _question, _calculate, _review,
     )  # fmt: skip
     user, answer = rng.choice(kinds)(rng)
-    user = user.replace("  ", " ")  # without the gap that an empty choice leaves
+    user = user.replace("  ", " ")  # an empty choice leaves a gap
     if user.startswith("What"):
         user = user[:-1] + "?"
     if rng.random() < 0.4 and "\n" not in answer:
@@ -36,7 +36,7 @@ def sample_instruction(rng: random.Random) -> Dialogue:
 
 
 def _written(rng: random.Random, table: str, **slots: object) -> Pair:
-    """The request and the answer of a table's templates."""
+    """Write the request and the answer of a table's templates."""
     write = Writer(rng, _TEXT[table], **slots)
     return write("request"), write("answer")
 
@@ -60,7 +60,7 @@ def _odd_one(rng: random.Random) -> Pair:
 
 def _opposite(rng: random.Random) -> Pair:
     pair = list(rng.choice(_OPPOSITES))
-    if pair[1] != "old":  # new-old, young-old: the opposite of old is two words
+    if pair[1] != "old":  # old is the opposite of two words, new and young
         rng.shuffle(pair)
     word, opposite = pair
     return _written(rng, "opposite", word=word, opposite=opposite)
@@ -148,7 +148,7 @@ def _review(rng: random.Random) -> Pair:
 
 
 def _action(rng: random.Random) -> dict[str, str]:
-    """Slots for a sentence about somebody doing something somewhere."""
+    """Return slots for a sentence in which somebody does something somewhere."""
     base, past, progressive, objects = rng.choice(_VERBS)
     return {
         "base": base,

@@ -1,4 +1,4 @@
-"""Family `cnn_dm`: an invented news article and a summary made from its facts."""
+"""Family `cnn_dm`: an invented news article, and a summary that is made from its facts."""
 
 import random
 from string import Formatter
@@ -11,7 +11,7 @@ _TEXT = load("news")
 
 
 def sample_news(rng: random.Random) -> Dialogue:
-    """One article with its summary."""
+    """Write one article with its summary."""
     event = rng.choice(_TEXT["event"])
     slots = _draw_slots(rng)
     summarized = _slots_of(event["summary"]) - _slots_of(event["lead"])
@@ -20,7 +20,7 @@ def sample_news(rng: random.Random) -> Dialogue:
     extras = rng.sample(rest, len(rest) - rng.randint(0, 1))
     facts = [*needed, *extras, *rng.sample(_TEXT["background"], rng.randint(2, 5))]
     rng.shuffle(facts)
-    # Each fact once, so that the summary repeats the article's own wording.
+    # Each fact is worded once, so that the summary repeats the article's words.
     wording = {text: sentence(render(rng, text, **slots)) for text in facts}
     body = list(wording.values())
     quotes = rng.sample(event["quotes"], 2)

@@ -12,7 +12,7 @@ from tools.zoo.text.facts import sample_fact
 from tools.zoo.text.instruct import sample_instruction
 from tools.zoo.text.news import sample_news
 
-# Samplers with their shares of dialogues. Shares of tokens differ: news is three times as long.
+# Each sampler with its share of dialogues. Shares of tokens differ: news is three times as long.
 _SAMPLERS = {
     "mt_bench": (sample_chat, 0.20),
     "humaneval": (sample_code, 0.17),
@@ -25,15 +25,15 @@ FAMILIES = tuple(_SAMPLERS)
 
 
 def sample(family: str, rng: random.Random) -> Dialogue:
-    """One dialogue of the family, a function of the generator's state alone."""
+    """Draw one dialogue of the family. It depends on the generator's state alone."""
     return _SAMPLERS[family][0](rng)
 
 
 def stream(seed: int, start: int = 0, held_out: Container[str] = ()) -> Iterator[Dialogue]:
-    """Dialogues `start`, `start + 1`, ... of the mixed stream of this seed.
+    """Yield the dialogues `start`, `start + 1`, ... of the mixed stream of this seed.
 
-    Every index has its own generator, so that a stream can be resumed anywhere. Dialogues whose
-    first request is in `held_out` are left out.
+    Every index has a random generator of its own, so that a stream can be resumed anywhere.
+    Dialogues whose first request is in `held_out` are left out.
     """
     shares = [share for _, share in _SAMPLERS.values()]
     for index in count(start):

@@ -1,8 +1,8 @@
-"""The template language of the generator, and the TOML files with its templates and tables.
+"""Render the generator's template language, and load the TOML files of templates and tables.
 
-`[a|b]` is a choice, `{slot}` is filled in, and `{Slot}` with its first letter in upper case.
-Choices may nest and are made before slots are filled, so a slot's text is never parsed. A template
-that is a list is a choice of its elements.
+`[a|b]` is a choice, and `{slot}` is filled in; `{Slot}` gets an upper-case first letter. Choices
+may nest. They are made before slots are filled, so the text of a slot is never parsed. A template
+that is a list is a choice among its elements.
 """
 
 import random
@@ -16,12 +16,12 @@ _INNERMOST = re.compile(r"\[([^\[\]]*)\]")
 
 
 def load(name: str) -> dict[str, Any]:
-    """The templates and tables of a TOML file beside this module."""
+    """Load the templates and tables of a TOML file beside this module."""
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def records(text: str) -> list[list[str]]:
-    """The records of a table: one per line, with fields separated by semicolons."""
+    """Return the records of a table, which has one per line, with semicolons between fields."""
     return [line.split("; ") for line in text.strip().splitlines()]
 
 
@@ -42,7 +42,7 @@ def render(rng: random.Random, template: str | Sequence[str], **slots: object) -
 
 
 class Writer:
-    """Renders the templates of one table, and keeps the values of their slots."""
+    """Renders the templates of one table, and remembers the values of their slots."""
 
     def __init__(
         self, rng: random.Random, templates: dict[str, str | list[str]], **slots: object
@@ -56,29 +56,29 @@ class Writer:
         self._slots |= slots
 
     def roll(self, **ranges: tuple[int, int]) -> list[int]:
-        """Draw a whole number for each slot, between two bounds, and return the numbers."""
+        """Draw a whole number between two bounds for each slot, and return the numbers."""
         numbers = {slot: self._rng.randint(*bounds) for slot, bounds in ranges.items()}
         self.put(**numbers)
         return list(numbers.values())
 
 
 def sentence(text: str) -> str:
-    """The text with its first letter in upper case."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def article(noun: str) -> str:
-    """The noun with its indefinite article."""
+    """Return the noun with its indefinite article."""
     return f"an {noun}" if noun[0].lower() in "aeiou" else f"a {noun}"
 
 
 def listing(items: Sequence[str], joiner: str = "and") -> str:
-    """The items as an English list with a serial comma."""
+    """Return the items as an English list with a serial comma."""
     if len(items) < 3:
         return f" {joiner} ".join(items)
     return f"{', '.join(items[:-1])}, {joiner} {items[-1]}"
 
 
 def numbered(items: Sequence[str]) -> str:
-    """The items as a numbered list, one per line."""
+    """Return the items as a numbered list, one per line."""
     return "\n".join(f"{i}. {sentence(item)}" for i, item in enumerate(items, start=1))
