@@ -24,8 +24,7 @@ def sample_arithmetic(rng: random.Random) -> Dialogue:
 
 
 def _solved(story: list[str], steps: list[str], result: int) -> Turn:
-    """Return a turn: the story is the request, and the answer has a line per step, then the result.
-    """
+    """Return a turn. Its request is the story, and its answer the steps and the result."""
     return Turn(" ".join(story), "\n".join([*steps, f"#### {result}"]))
 
 
