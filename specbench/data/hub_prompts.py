@@ -45,13 +45,13 @@ def hub_prompts(
         num_prompts = source.default_limit
     prompts: list[Prompt] = []
     num_placeholders = 0
-    for index in range(len(rows)):
+    for index, row in enumerate(rows):
         if num_prompts is not None and len(prompts) == num_prompts:
             break
         try:
-            prompt = _make_prompt(task, source, rows[index], index)
+            prompt = _make_prompt(task, source, row, index)
         except KeyError as error:
-            columns = ", ".join(rows[index])
+            columns = ", ".join(row)
             message = f"{source.id} has no column {error.args[0]!r}; it has: {columns}."
             raise UserError(message, f"Correct [hub] in datasets/cards/{task}.toml.") from error
         placeholder = source.placeholder
@@ -119,7 +119,11 @@ def _network_off() -> Iterator[None]:
 
 
 def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
-    """Make a prompt of a row. It has no turns if the row has no text. KeyError: no such column."""
+    """Make a prompt of a row. It has no turns if the row has no text.
+
+    Raises:
+        KeyError: the row lacks a column.
+    """
     if source.turns_field is not None:
         turns = tuple(str(turn) for turn in row[source.turns_field])
     else:

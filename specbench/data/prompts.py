@@ -83,7 +83,7 @@ class PromptSet:
         return {category: tuple(ids) for category, ids in ids_by_category.items()}
 
     def _copies(self) -> dict[str, str]:
-        """Map each prompt with the turns of an earlier prompt to the first such prompt, by ids."""
+        """Map the id of each prompt that repeats earlier turns to the id of the first with them."""
         # The first of several prompts with the same turns comes last here, and stays.
         first_ids = {prompt.turns: prompt.sample_id for prompt in reversed(self.prompts)}
         return {
@@ -136,7 +136,7 @@ def load_prompt_sets(
     Args:
         tasks: what `plan_tasks` returns.
         source: one of `SOURCES`, or a file.
-        num_prompts: largest number per task; by default all, or the card's `default_limit` for
+        num_prompts: largest number per task. By default all, or the card's `default_limit` for
             `hub`.
         is_spread: take the first of `spread_order`, not the first of the file. For `hub`, the
             first rows are always taken.

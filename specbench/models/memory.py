@@ -221,7 +221,7 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 
 
 def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | None:
-    """Return the number of a target's parameters in all experts, or None if it is unknown.
+    """Return the number of a target's parameters, with all experts, or None if it is unknown.
 
     `source` is its folder, or the shape of a stand-in. A number on the card comes first.
     """
@@ -248,7 +248,7 @@ def folder_bytes(folder: Path, dtype: Dtype) -> int:
 
 
 def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
-    """Return the bytes of keys and values for `num_tokens` tokens; 0 if the config lacks sizes."""
+    """Return the bytes of keys and values for `num_tokens` tokens, or 0 without their sizes."""
     config = config_if_readable(folder)
     return _kv_numbers(config.get("text_config") or config) * num_tokens * BYTES[dtype]
 

@@ -59,7 +59,7 @@ class Template:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values of the template's variables, from the user and from the measured switches."""
     thinking: ThinkingHeader | None = None
-    """The effect of its thinking switches; None if not measured or if there is no thinking."""
+    """The effect of its thinking switches, or None if it was not measured or never thinks."""
 
     @property
     def is_thinking(self) -> bool:
@@ -85,7 +85,7 @@ class Template:
 
     @property
     def sha256(self) -> str | None:
-        """Return a hash of the template, system message, mode and values; None without template."""
+        """Return a hash of the template, system message, mode and values, or None without one."""
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""

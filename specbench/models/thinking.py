@@ -48,8 +48,8 @@ def with_measured_thinking(
         is_on = is_open or not all(is_off(values[switch]) for switch in working)
         return replace(template, thinking=ThinkingHeader("switched", is_on, values))
     if switches:
-        problem = f"The chat template of {model} names {', '.join(switches)}, but no value of it "
-        problem += "changes a prompt"
+        names = ", ".join(switches)
+        problem = f"The chat template of {model} names {names}, but no value of it changes a prompt"
         if template.is_thinking:
             raise UserError(f"{problem}: it has no thinking mode.", "Use `--template auto`.")
         warning = f"Thinking: mode unknown. {problem}."

@@ -135,7 +135,7 @@ def get(name: str) -> Method:
 
 
 def _plugin_of(name: str) -> EntryPoint | None:
-    """Return a plug-in's entry point; None for ours. Refuse unknown and ambiguous names."""
+    """Return a plug-in's entry point, or None for ours. Refuse unknown and ambiguous names."""
     claims = [plugin for plugin in _plugins() if plugin.name == name]
     is_built_in = name in described()
     if not claims and not is_built_in:
@@ -152,7 +152,7 @@ def _plugin_of(name: str) -> EntryPoint | None:
 def _check(method: object, name: str) -> None:
     """Check that this is a method of this name, whose default options can be listed and stored.
 
-    Exceptions in the method's code count as its fault too.
+    Exceptions in the method's code also count as its faults.
     """
     from specbench.engine.drafter import Method
 

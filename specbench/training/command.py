@@ -54,8 +54,7 @@ def train_head(
     weights the training begins. Every evaluation rewrites the official files in `out`.
 
     Raises:
-        UserError: the method has no head, `data`, `out` or `start` cannot be used, or there is too
-            little text, memory or disk space.
+        UserError: an argument cannot be used, or there is too little text, memory or disk space.
         NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
@@ -195,11 +194,9 @@ def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
     """Split rows into held-out rows for the log and training rows. Refuse fewer than two rows."""
     if len(rows) < 2:
         raise UserError(f"--data {data} holds fewer than two usable examples.", "Give more text.")
-    held_out: list[Row] = []
-    training: list[Row] = []
-    for index, row in enumerate(rows):
-        is_held_out = index % HELD_OUT_EVERY == 0 and len(held_out) < _MOST_HELD_OUT
-        (held_out if is_held_out else training).append(row)
+    held_out_indices = range(0, len(rows), HELD_OUT_EVERY)[:_MOST_HELD_OUT]
+    held_out = [rows[index] for index in held_out_indices]
+    training = [row for index, row in enumerate(rows) if index not in held_out_indices]
     return held_out, training
 
 

@@ -41,7 +41,7 @@ class TargetOutputs:
 
 
 class Labels(NamedTuple):
-    """The predictions of depth 0 at each position. Depth d should make the one d tokens later."""
+    """What depth 0 should predict at each position. Depth d should predict d tokens later."""
 
     targets: Tensor
     """Token ids [rows, length], or the target's logits [rows, length, vocabulary of the head]."""

@@ -10,7 +10,7 @@ from specbench.training.head import Head, Labels, Projection, TargetOutputs, ahe
 
 
 class FirstBlock(nn.Module):
-    """res(x) + SiLU(W x + b) over [hidden ; embeddings]; res starts as the identity on hidden."""
+    """res(x) + SiLU(W x + b) over [hidden ; embeddings]. res starts as the identity on hidden."""
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()
@@ -40,10 +40,10 @@ class HydraHeads(Head):
         hidden_size = weight.shape[1]
         self._embedding = model.get_input_embeddings().weight.detach()  # not in the state dict
         projections = [Projection(weight, bias=True) for _ in range(num_heads)]
-        blocks = []
-        for depth in range(1, num_heads + 1):
-            input_size = (1 + depth) * hidden_size  # the hidden state, and `depth` tokens
-            blocks.append(nn.Sequential(FirstBlock(input_size, hidden_size)))
+        input_sizes = [  # the hidden state, and the embeddings of `depth` tokens
+            (1 + depth) * hidden_size for depth in range(1, num_heads + 1)
+        ]
+        blocks = [nn.Sequential(FirstBlock(size, hidden_size)) for size in input_sizes]
         self.hydra_mlp = nn.ModuleList(blocks)
         self.hydra_lm_head = nn.ModuleList(projections)
         self.to(weight.device)

@@ -38,10 +38,9 @@ def config_fields(model: PreTrainedModel) -> dict[str, object]:
     config = model.config.get_text_config()
     target_fields: Mapping[str, Any] = config.to_dict()
     fields: dict[str, object] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    for name in _SHARED:
-        shared = getattr(config, name, None)  # finds it even if the config has another name for it
-        if shared is not None:
-            fields[name] = shared
+    # getattr finds a field even if the config has another name for it.
+    shared = {name: getattr(config, name, None) for name in _SHARED}
+    fields |= {name: field for name, field in shared.items() if field is not None}
     fields.setdefault("intermediate_size", 4 * config.hidden_size)
     fields |= {"num_hidden_layers": 1, "tie_word_embeddings": False, "torch_dtype": "float16"}
     head_dim = target_fields.get("head_dim")

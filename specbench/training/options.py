@@ -42,7 +42,7 @@ class TrainingOptions:
     """Number of depths that EAGLE-3 is trained on."""
 
     draft_vocab: int | None = None
-    """How many frequent tokens EAGLE's heads draft. None: 32,000 for EAGLE-3, all for EAGLE."""
+    """How many frequent tokens EAGLE's heads draft. None means 32,000 for EAGLE-3, else all."""
 
     num_tokens: int = 1_000_000
     """How many tokens of answers the target writes, if it writes the text itself."""

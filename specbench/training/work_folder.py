@@ -74,11 +74,12 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
         old_settings = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(old_settings, dict):
             raise ValueError("it is not a JSON object")
-    changed = []
-    for name in sorted({**settings, **old_settings}):
-        is_equal = old_settings.get(name) == settings.get(name)
-        if not is_equal and not _may_change(name, old_settings, settings):
-            changed.append(f"{name} was {old_settings.get(name)!r} and is {settings.get(name)!r}")
+    changed = [
+        f"{name} was {old_settings.get(name)!r} and is {settings.get(name)!r}"
+        for name in sorted({**settings, **old_settings})
+        if old_settings.get(name) != settings.get(name)
+        and not _may_change(name, old_settings, settings)
+    ]
     if changed:
         raise UserError(
             f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",

@@ -34,7 +34,7 @@ class _Published(NamedTuple):
 
 
 def calculation(report: Report) -> str:
-    """Return the table in Markdown. It has a row per method that Spec-Bench has too, best first."""
+    """Return the table in Markdown, with the methods that Spec-Bench also has, best first."""
     published = dict(_read_published())
     rows = []
     for method in report.blocks[0].methods:

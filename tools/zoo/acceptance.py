@@ -6,13 +6,13 @@ is measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 
+from specbench.data.cache import file_sha256
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
@@ -104,7 +104,7 @@ def _requests() -> Iterator[str]:
 
 def _hash(folder: Path) -> str:
     largest = max(folder.iterdir(), key=lambda path: path.stat().st_size)
-    return sha256(largest.read_bytes()).hexdigest()
+    return file_sha256(largest)
 
 
 def write_acceptance(model: str, path: Path | None) -> None:

@@ -30,7 +30,7 @@ def load_model(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
 def write_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write a plain transformers folder with float16 weights. Each file is replaced in one move.
 
-    The model in memory becomes float16, too.
+    The model in memory also becomes float16.
     """
     model.to(torch.float16)
     model.generation_config = GenerationConfig(

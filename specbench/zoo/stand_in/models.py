@@ -69,8 +69,10 @@ def language_model(
         if big.architecture == "qwen2":
             inner = placement.layer(is_added=source is None)
             biases = {"q_proj": inner.queries, "k_proj": inner.keys, "v_proj": inner.values}
-            for projection, channels in biases.items():
-                pieces[f"{layer}.self_attn.{projection}.bias"] = vector(channels)
+            pieces |= {
+                f"{layer}.self_attn.{projection}.bias": vector(channels)
+                for projection, channels in biases.items()
+            }
     pieces["model.norm.weight"] = placement.norm("model.norm.weight", gain)
     pieces["lm_head.weight"] = placement.head("lm_head.weight")
     return Blueprint(name, folder, _config(placement, folder), pieces, seed)
@@ -141,7 +143,7 @@ def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
 
 
 def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
-    """Make EAGLE-3's head. fc carries its first input's constant; every norm corrects for it."""
+    """Make EAGLE-3's head. fc carries its first input's constant, for which norms correct."""
     placement = place(folder, big)
     small_config = read_config(folder)
     vocab_size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
@@ -179,7 +181,7 @@ def _decoder_layer(
     attention_input: Channels,
     num_experts: int = 1,
 ) -> Pieces:
-    """Make a layer without its input norm. `source` is the small layer; None for an added one."""
+    """Make a layer without its input norm. `source` is the small layer's name, if any."""
     inner = placement.layer(is_added=source is None)
     update = placement.update
     attention = source and f"{source}.self_attn"
@@ -225,7 +227,7 @@ def _mlp(
 
 
 def _key(source: str | None, module: str) -> str | None:
-    """Return a module's weight by its name in the small model, or None for an added layer."""
+    """Return the name of a module's weight in the small model, or None for an added layer."""
     return None if source is None else f"{source}.{module}.weight"
 
 
@@ -253,9 +255,8 @@ def _config(placement: Placement, folder: Path) -> dict[str, Any]:
     if (num_experts := placement.big.num_experts) > 1:
         config |= {"num_local_experts": num_experts, "num_experts_per_tok": CHOSEN_EXPERTS}
     small_config = read_config(folder)
-    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        config[key] = small_config[key]
-    return config
+    special_tokens = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return config | {key: small_config[key] for key in special_tokens}
 
 
 def _layer_config(placement: Placement) -> dict[str, Any]:
