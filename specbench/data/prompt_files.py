@@ -6,7 +6,6 @@ Every mistake is reported with its file, line and reason.
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -87,12 +86,10 @@ def is_blank(text: str) -> bool:
     return all(character.isspace() or unicodedata.category(character) == "Cf" for character in text)
 
 
-def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank. Only \\n ends a line, since articles contain U+2028."""
+def _numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the lines that are not blank. Only \\n ends a line, since articles contain U+2028."""
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    for line_number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield line_number, line
+    return [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 def _encoding_problem(line: bytes, error: Exception) -> str:

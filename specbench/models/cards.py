@@ -241,11 +241,11 @@ def _folder_card(path: Path) -> ModelCard:
         return _gguf_card(files[0])
     config = config_if_readable(path)
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # layers that predict further tokens
+    size = (config.get("num_hidden_layers"), config.get("hidden_size"))
     for card in known_models().values():
-        if card.shape is None or not _is_named_after(path, card.repo):
-            continue
-        size = (config.get("num_hidden_layers"), config.get("hidden_size"))
-        if size == (card.shape.num_layers, card.shape.hidden_size):
+        shape = card.shape
+        is_same_size = shape is not None and size == (shape.num_layers, shape.hidden_size)
+        if is_same_size and _is_named_after(path, card.repo):
             return replace(
                 card,
                 name=path.name,

@@ -93,15 +93,13 @@ def default_entries() -> list[Entry]:
 
 
 def _entry(name: str, origin: str) -> Entry:
+    about = described().get(name)
     try:
         _plugin_of(name)
-        if about := described().get(name):
-            summary, fault = about.summary, about.error
-        else:
-            summary, fault = get(name).summary, ""
-        return Entry(name, printable(summary), origin, printable(fault))
+        summary = about.summary if about else get(name).summary
     except UserError as error:
         return Entry(name, "", origin, printable(error.message))
+    return Entry(name, printable(summary), origin, printable(about.error) if about else "")
 
 
 def _origin(plugin: EntryPoint) -> str:

@@ -98,9 +98,7 @@ def _shuffled(
     window_size = _SORTED_BATCHES * num_rows
     batches = []
     for start in range(0, len(order), window_size):
-        window = order[start : start + window_size]
-        window.sort(key=lambda row: lengths[row])
-        for first in range(0, len(window), num_rows):
-            batches.append(window[first : first + num_rows])
+        window = sorted(order[start : start + window_size], key=lambda row: lengths[row])
+        batches += [window[first : first + num_rows] for first in range(0, len(window), num_rows)]
     rng.shuffle(batches)
     return batches

@@ -27,8 +27,8 @@ def task_prompts() -> tuple[list[str], list[str]]:
     for card in load_cards().values():
         for source in card.sources:
             try:
-                for prompt in load_prompts(card.name, source, offline=True):
-                    prompts += prompt.turns
+                loaded_prompts = load_prompts(card.name, source, offline=True)
+                prompts += [turn for prompt in loaded_prompts for turn in prompt.turns]
             except UserError:
                 unchecked.append(f"{card.name} ({source})")
     return prompts, unchecked
@@ -42,8 +42,8 @@ def words_of(text: str) -> list[str]:
 def word_runs(text: str) -> Iterator[tuple[str, ...]]:
     """Yield every run of `OVERLAP` words of a text in lower case."""
     words = words_of(text)
-    for start in range(len(words) - OVERLAP + 1):
-        yield tuple(words[start : start + OVERLAP])
+    starts = range(len(words) - OVERLAP + 1)
+    return (tuple(words[start : start + OVERLAP]) for start in starts)
 
 
 class OwnText:

@@ -188,7 +188,7 @@ def _complete_chunks(file: LineFile) -> list[dict[str, Any]]:
     """
     lines = file.path.read_bytes().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines]
-    last_numbers = [number for number, row in enumerate(rows, start=1) if "left_out" in row]
-    num_complete = max(last_numbers, default=0)
+    chunk_ends = [number for number, row in enumerate(rows, start=1) if "left_out" in row]
+    num_complete = max(chunk_ends, default=0)
     file.cut(sum(len(line) for line in lines[:num_complete]))
     return rows[:num_complete]

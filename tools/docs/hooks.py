@@ -66,8 +66,7 @@ def _with_links(markdown: str, path: str, page_folder: str) -> str:
             return words
         return f"[{words}]({relpath(page, page_folder or '.')}{hash_sign}{anchor})"
 
-    sections = _FENCE.split(markdown)
-    for index, section in enumerate(sections):
-        if not section.startswith("```"):
-            sections[index] = _LINK.sub(link, section)
-    return "".join(sections)
+    return "".join(
+        section if section.startswith("```") else _LINK.sub(link, section)
+        for section in _FENCE.split(markdown)
+    )

@@ -105,9 +105,9 @@ def _speedups(report: Report) -> Table:
         *(Column("", task.head) for task in report.tasks if task.name != MEAN),
     )
     rows = []
-    for by_temperature in zip(*(block.methods for block in report.blocks), strict=True):
-        speedups = [method.overall.speedup for method in by_temperature]
-        method = by_temperature[0]
+    for results_by_temperature in zip(*(block.methods for block in report.blocks), strict=True):
+        speedups = [results.overall.speedup for results in results_by_temperature]
+        method = results_by_temperature[0]
         results_of_tasks = [
             result
             for task, result in zip(report.tasks, method.tasks, strict=True)

@@ -35,16 +35,17 @@ def bundled_requests() -> frozenset[str]:
 def prompt_lines(family: str) -> str:
     """Return the bundled prompt file of the family, with one JSON object per line."""
     first_id = 1 + FAMILIES.index(family) * 100
-    lines = []
-    for i, dialogue in enumerate(held_out_dialogues(family, NUM_PROMPTS)):
-        record = {
-            "question_id": first_id + i,
+    dialogues = held_out_dialogues(family, NUM_PROMPTS)
+    records = [
+        {
+            "question_id": question_id,
             "category": dialogue.category,
             "turns": [turn.user for turn in dialogue.turns],
             "reference": [turn.assistant for turn in dialogue.turns],
         }
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    return "".join(lines)
+        for question_id, dialogue in enumerate(dialogues, start=first_id)
+    ]
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def write_prompts(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Render the generator's template language, and load the TOML files of templates and tables.
 
-`[a|b]` is a choice. `{slot}` is filled in, and `{Slot}` begins in upper case. Choices may nest. They
-are made before slots are filled, so the text of a slot is never parsed. A template that is a list
-is a choice among its elements.
+`[a|b]` is a choice. `{slot}` is filled in, and `{Slot}` begins in upper case. Choices may nest.
+They are made before slots are filled, so the text of a slot is never parsed. A template that is a
+list is a choice among its elements.
 """
 
 import random
