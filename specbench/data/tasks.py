@@ -183,12 +183,15 @@ def default_tasks() -> tuple[Task, ...]:
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return names as cards spell them, so "GSM8K" becomes gsm8k. Files and unknown names stay."""
-    available = [name for card in load_cards().values() for name in _names_of(card)]
+    available = _tasks_by_name()
     return tuple(same_name(name, available) for name in names)
 
 
-def _names_of(card: TaskCard) -> Iterable[str]:
-    return (card.name, *(task.name for task in card.tasks))
+def _tasks_by_name() -> dict[str, tuple[Task, ...]]:
+    """Return the tasks of each card and each sub-task, by its name."""
+    cards = load_cards().values()
+    tasks_of_cards = {card.name: card.tasks for card in cards}
+    return tasks_of_cards | {task.name: (task,) for card in cards for task in card.tasks}
 
 
 def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
@@ -196,10 +199,7 @@ def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
 
     A name may also be the path of a card's file. Its prompts may be beside it, as NAME.jsonl.
     """
-    tasks_by_name: dict[str, tuple[Task, ...]] = {}
-    for card in load_cards().values():
-        tasks_by_name[card.name] = card.tasks
-        tasks_by_name.update({task.name: (task,) for task in card.tasks})
+    tasks_by_name = _tasks_by_name()
     chosen: dict[str, Task] = {}
     for name in known_names(names):
         error = broken_cards().get(name.partition("/")[0])

@@ -23,7 +23,6 @@ from specbench.zoo.heads import (
 from specbench.zoo.stand_in.blueprint import (
     Blueprint,
     Channels,
-    Draw,
     Piece,
     Pieces,
     Small,
@@ -152,11 +151,9 @@ def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
     input_norm = "midlayer.input_layernorm.weight"
     hidden_norm = "midlayer.hidden_norm.weight"
 
-    def make_offsets(draw: Draw, small: Small) -> Tensor:
-        return _offsets(small, vocab_size, big.vocab_size)
-
+    offsets = Piece((vocab_size,), lambda draw, small: _offsets(small, vocab_size, big.vocab_size))
     pieces: Pieces = {
-        "d2t": Piece((vocab_size,), make_offsets),
+        "d2t": offsets,
         "fc.weight": placement.to_stream("fc.weight", *features),
         input_norm: placement.norm(input_norm),
         hidden_norm: placement.norm(hidden_norm),
