@@ -8,7 +8,6 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -62,20 +61,21 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
             f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}",
         )
     prompts: list[Prompt] = []
-    line_of_question: dict[str, int] = {}
+    line_of_sample: dict[str, int] = {}
     for line_number, line in _numbered_lines(data):
         try:
-            question_id, category, turns = _parse_line(line, line_number)
-            earlier_line = line_of_question.get(question_id)
+            prompt = _parse_line(line, line_number, task)
+            earlier_line = line_of_sample.get(prompt.sample_id)
             if earlier_line:
+                question_id = prompt.sample_id.removeprefix(f"{task}/")
                 raise ValueError(
                     f"question_id {question_id!r} is already used in line {earlier_line}"
                 )
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             reason = _encoding_problem(line, error) or error
             raise UserError(f"Prompt file {path}, line {line_number}: {reason}.", _HINT) from error
-        line_of_question[question_id] = line_number
-        prompts.append(Prompt(f"{task}/{question_id}", category, turns))
+        line_of_sample[prompt.sample_id] = line_number
+        prompts.append(prompt)
     if not prompts:
         raise UserError(f"Prompt file {path} is empty.", _HINT)
     return tuple(prompts)
@@ -104,19 +104,12 @@ def _encoding_problem(line: bytes, error: Exception) -> str:
     return ""
 
 
-class _Question(NamedTuple):
-    """The content of a line."""
+def _parse_line(line: bytes, line_number: int, task: str) -> Prompt:
+    """Parse a line, whose number is the prompt's id if it gives none.
 
-    question_id: str
-    """Its id, or the number of its line if the line gives no id."""
-    category: str
-    """Its category, or ""."""
-    turns: tuple[str, ...]
-    """The user's turns, in order."""
-
-
-def _parse_line(line: bytes, line_number: int) -> _Question:
-    """Parse a line. Raise ValueError for a mistake in it."""
+    Raises:
+        ValueError: there is a mistake in it.
+    """
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
         raise ValueError("it needs either `turns` or `prompt`, not empty")
@@ -127,4 +120,4 @@ def _parse_line(line: bytes, line_number: int) -> _Question:
     for turn_number, turn in enumerate(turns, start=1):
         if is_blank(turn):
             raise ValueError(f"turn {turn_number} is empty")
-    return _Question(printable(question_id), row.category or "", turns)
+    return Prompt(f"{task}/{printable(question_id)}", row.category or "", turns)

@@ -68,9 +68,11 @@ class Template:
     @property
     def modes(self) -> dict[str, Any]:
         """Return the switch values that it always gets, even if they do not change its prompts."""
-        switches = switches_of(self.jinja or "")
-        values = {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
-        return {name: value for name, value in values.items() if name in _OLDEST}
+        return {
+            name: pairs[0].of(is_thinking=self.is_thinking)
+            for name, pairs in switches_of(self.jinja or "").items()
+            if name in _OLDEST
+        }
 
     @property
     def reasoning_field(self) -> str | None:
