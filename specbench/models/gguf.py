@@ -127,7 +127,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     dtype = getattr(torch, contents.dtype)
     source: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
     dequantisation: dict[str, Any] = {}
-    if hasattr(transformers, "GgufConfig"):  # else the weights may stay packed
+    if hasattr(transformers, "GgufConfig"):  # without it, the weights may stay packed
         dequantisation["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
         # progress bars cannot be turned off
@@ -182,7 +182,7 @@ def _checked_contents(file: Path, what: str) -> _Contents:
         }
         num_files = int(keys.get("split.count", 1))
         architecture = str(keys["general.architecture"])
-        num_weights: Counter[str] = Counter()  # by their type
+        num_weights: Counter[str] = Counter()  # the number of weights by type
         for tensor in reader.tensors:
             num_weights[tensor.tensor_type.name] += int(tensor.n_elements)
         [(main_type, _)] = num_weights.most_common(1)

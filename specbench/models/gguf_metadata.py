@@ -128,6 +128,6 @@ def unread_tensors(architecture: str, names: list[str], model: Any) -> list[str]
         name
         for name in names
         if name not in read
-        and name.removesuffix(".weight") not in read  # experts, which are joined
+        and name.removesuffix(".weight") not in read  # the name of joined experts
         and not any(part in name for part in _UNUSED_TENSORS)
     ]

@@ -181,7 +181,7 @@ def render_text(
     if template.jinja is None:
         return _plain_text(messages)
     variables = {"date_string": _DATE, **template.values}
-    if template.system:  # our templates have one place for it, and take alternating roles
+    if template.system:  # our templates have one place for it and need alternating roles
         system = template.system
         if messages and messages[0]["role"] == "system":
             system = messages[0]["content"]
@@ -206,7 +206,7 @@ def render_text(
                 add_generation_prompt=not is_answered,
                 **variables,
             )
-        except Exception as error:  # a template is a program
+        except Exception as error:  # a template is a program and can raise anything
             problem = f"fails on this dialogue: {reason_of(error)}"
             if isinstance(error, MemoryError):
                 problem = f"needs over {MOST_MEMORY >> 30} GiB"

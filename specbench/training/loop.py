@@ -88,7 +88,7 @@ def train(
     progress = _resume(checkpoint, module, optimizers)
     _cut_log(plan.log, progress.step)
     started = time.perf_counter() - progress.seconds
-    losses: list[float] = []  # since the last line of the log
+    losses: list[float] = []  # of the steps since the log's last line
     while progress.step < plan.schedule.num_steps:
         batch = batches[progress.step].to(next(module.parameters()).device)
         loss = loss_of(batch)
