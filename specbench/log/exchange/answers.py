@@ -17,7 +17,7 @@ from specbench.log.exchange.format import (
 )
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.record import Amount, Whole
-from specbench.types import ImportedCounts, Record
+from specbench.types import ImportedCounts, Record, RecordKey
 
 FAILED = "ERROR"
 """The answer that these tools write for a turn that raised an error."""
@@ -29,6 +29,8 @@ _LACKS = ("token ids", "prompt tokens", "the time to the first token", "stop rea
 class Turn(NamedTuple):
     """The answer to one turn, as the file has it."""
 
+    key: RecordKey
+    """Key of the answer within its file."""
     line: Fields
     """The object with the answer, for notes with its place."""
     text: str
@@ -93,7 +95,6 @@ def read_answers(
     Raises:
         UserError: a question occurs twice, or a field is missing or wrong.
     """
-    records: list[Record] = []
     turns: list[Turn] = []
     models: set[str] = set()
     questions: set[tuple[str, int]] = set()  # (question, pass) read so far
@@ -104,20 +105,15 @@ def read_answers(
             if (question, repeat) in questions:
                 raise line.error(f"question {question} occurs twice")
             questions.add((question, repeat))
-            for turn_index, turn in enumerate(_turns(choice, steps_field)):
-                task = line.get("category", str, "")
-                key = answer_key(question, turn=turn_index, task=task, repeat=repeat)
-                # The tokens of the prompt are unknown.
-                records.append(Record(key, "ok", prompt_tokens=0, text=turn.text))
-                turns.append(turn)
+            task = line.get("category", str, "")
+            turns += _turns(choice, steps_field, answer_key(question, task=task, repeat=repeat))
     count_turn = counts_of(turns)  # from a turn to its tokens, steps and seconds
-    counted_records = []
-    for record, turn in zip(records, turns, strict=True):
-        # A length of 0 is wrong, because every step emits a token.
-        lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
-        counted_records.append(replace(record, imported=count_turn(turn), accept_lengths=lengths))
+    previous_turns = [None, *turns]  # for each turn, the turn before it in the file
     content = FileContent(
-        records=[*_with_failures(counted_records, turns)],
+        records=[
+            _record(turn, previous, count_turn(turn))
+            for turn, previous in zip(turns, previous_turns, strict=False)
+        ],
         counting="",
         lacks=_LACKS,
         model=models.pop() if len(models) == 1 else "",
@@ -135,8 +131,10 @@ def read_answers(
     return ReadAnswers(content, turns)
 
 
-def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
+def _turns(choice: Fields, steps_field: StepsField, first_key: RecordKey) -> Iterator[Turn]:
     """The turns of a choice: the answers to one question in one pass, in order.
+
+    `first_key` is the key of the first turn.
 
     The lists of a choice have an element per turn, except `accept_lengths`: it has the tokens of
     each step of the first turn, then of the second, and so on. The list of steps has the number of
@@ -169,6 +167,7 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
     for turn_index, (answer_text, end) in enumerate(zip(texts, accumulate(num_steps), strict=True)):
         lengths_of_turn = tuple(lengths[end - num_steps[turn_index] : end])
         yield Turn(
+            replace(first_key, turn=turn_index),
             choice,
             answer_text,
             num_tokens[turn_index],
@@ -178,19 +177,28 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
         )
 
 
-def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
-    """The records of these turns, in order. If a turn failed, its record becomes a failed record,
-    which keeps the text, the number of tokens as the file's publisher counts them, and the seconds.
-    The turn is noted, with the reason, as an oddity of the file.
+def _record(turn: Turn, previous: Turn | None, counts: ImportedCounts) -> Record:
+    """The record of a turn with these counts. `previous` is the turn before it in the file.
+
+    If the turn failed, it gets a failed record, which keeps the text, the number of tokens as the
+    file's publisher counts them, and the seconds. The failure is noted as an oddity of the file.
     """
-    previous: Turn | None = None  # the turn before it in the file
-    for record, turn in zip(records, turns, strict=True):
-        reason = _failure(turn, previous)  # empty if the turn did not fail
-        if reason:
-            where = f"question {record.key.sample_id}, turn {record.key.turn + 1}"
-            turn.line.note(f"{where}: {reason}; it is left out")
-        yield failed(record, reason) if reason else record
-        previous = turn
+    # A length of 0 is wrong, because every step emits a token.
+    lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
+    record = Record(
+        turn.key,
+        "ok",
+        prompt_tokens=0,  # unknown
+        text=turn.text,
+        accept_lengths=lengths,
+        imported=counts,
+    )
+    reason = _failure(turn, previous)  # empty if the turn did not fail
+    if not reason:
+        return record
+    where = f"question {turn.key.sample_id}, turn {turn.key.turn + 1}"
+    turn.line.note(f"{where}: {reason}; it is left out")
+    return failed(record, reason)
 
 
 def _failure(turn: Turn, previous: Turn | None) -> str:

@@ -76,19 +76,15 @@ def speed_figures(
         return
     yield ImportedFigure(method, "mean tokens/s per question", mean_rate, rule=formula)
     base_records = answers.baseline_records  # empty without a baseline
-    for rule in rules:
-        base_rate = mean_of_rates(rule.of(base_records), rule.count)
-        if base_rate:
-            yield ImportedFigure(
-                method, SPEEDUP, mean_rate / base_rate, rule=formula, counting=rule.name, unit="x"
-            )
-    total_rate = rate_of_totals(records, published_tokens)
-    for rule in rules:
-        base_rate = rate_of_totals(rule.of(base_records), rule.count)
-        if base_rate:
-            yield ImportedFigure(
-                method, SPEEDUP, total_rate / base_rate, rule=TOTALS, counting=rule.name, unit="x"
-            )
+    for averaging, rate_of in ((formula, mean_of_rates), (TOTALS, rate_of_totals)):
+        rate = rate_of(records, published_tokens)  # tokens/s
+        for rule in rules:
+            base_rate = rate_of(rule.of(base_records), rule.count)
+            if base_rate:
+                speedup = rate / base_rate
+                yield ImportedFigure(
+                    method, SPEEDUP, speedup, rule=averaging, counting=rule.name, unit="x"
+                )
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:

@@ -12,8 +12,6 @@ import msgspec
 from specbench.errors import UserError, printable_values, unknown_name
 from specbench.log.exchange.format import (
     CountTokens,
-    FileContent,
-    Format,
     MethodAnswers,
     all_formats,
     failed,
@@ -73,19 +71,6 @@ class UserFacts:
         return {option: fact for option, fact in facts.items() if fact}
 
 
-class _ReadFile(NamedTuple):
-    """A file that was read, and its answers as the file has them."""
-
-    label: str
-    source: SourceFile
-    format: Format
-    content: FileContent
-
-    def method(self, record: Record) -> str:
-        """Name of a record's method: the label, then the name within the file, if any."""
-        return " ".join(filter(None, (self.label, record.key.method)))
-
-
 def parse_file(argument: str) -> LabelledFile:
     """The label and the path in an argument of the command: LABEL=FILE, or FILE alone.
 
@@ -128,18 +113,12 @@ def convert(
     methods = [*dict.fromkeys(method_names)]  # without duplicates
     baseline = _baseline(facts.baseline, methods)
     temperature = _temperature(read_files, facts.temperature)  # None if unknown
-    # The records of each file with the run's keys, in the order of `method_names`.
-    records_of_files = _records_of_run(read_files, baseline, facts.task, temperature or 0.0)
-    all_records = [record for records in records_of_files for record in records]
+    # The files with their records with the run's keys, in the order of `method_names`.
+    imported_sources = _with_keys_of_run(read_files, baseline, facts.task, temperature or 0.0)
+    all_records = [record for source in imported_sources for record in source.records]
     by_method: dict[str, list[Record]] = defaultdict(list)  # method -> its records
     for method, record in zip(method_names, all_records, strict=True):
         by_method[method].append(record)
-    imported_sources = [
-        ImportedSource(
-            read_file.label, read_file.source, read_file.format, read_file.content, records
-        )
-        for read_file, records in zip(read_files, records_of_files, strict=True)
-    ]
     answers = [
         MethodAnswers(method, records)
         if method == baseline
@@ -177,7 +156,7 @@ def _refuse_impossible(run: Run) -> None:
         raise UserError(f"{subject}: {error}", RESTORE) from error
 
 
-def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadFile:
+def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> ImportedSource:
     """Read the answers of a file with the user's mapping, or else with a shipped mapping that fits
     the file, or else with the file's format.
 
@@ -189,10 +168,10 @@ def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadF
     content = file_format.read(source)
     if not content.records:
         raise source.error("", "the file has no answers")
-    return _ReadFile(label, source, file_format, content)
+    return ImportedSource(label, source, file_format, content)
 
 
-def _refuse_copies(read_files: Sequence[_ReadFile]) -> None:
+def _refuse_copies(read_files: Sequence[ImportedSource]) -> None:
     """Raise UserError if a file is given twice."""
     paths: dict[str, Path] = {}  # hash of a file -> its path
     for read_file in read_files:
@@ -221,7 +200,7 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
     return label or (BASELINE if BASELINE in methods else "")
 
 
-def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float | None:
+def _temperature(read_files: Sequence[ImportedSource], option: float | None) -> float | None:
     """The temperature that the user or the files give; None if neither gives one.
 
     `option` is the temperature that the user gave, or None.
@@ -248,10 +227,10 @@ def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float
     return next(iter(temperatures), None)
 
 
-def _records_of_run(
-    read_files: Sequence[_ReadFile], baseline: str, task: str, temperature: float
-) -> list[list[Record]]:
-    """The records of each file, in the files' order, with their keys in the run.
+def _with_keys_of_run(
+    read_files: Sequence[ImportedSource], baseline: str, task: str, temperature: float
+) -> list[ImportedSource]:
+    """The files in their order, with their records with the keys of the run.
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
     if unknown. If the task is known, questions get the ids that they have in specbench's own runs,
@@ -262,7 +241,7 @@ def _records_of_run(
     prefix = f"{task}/" if task else ""
     # (method, load) -> passes in the files before this one
     num_earlier_passes: dict[tuple[str, Load], int] = defaultdict(int)
-    records_of_files = []
+    imported_sources = []
     for read_file in read_files:
         records: list[Record] = []
         num_passes: dict[tuple[str, Load], int] = {}  # (method, load) -> passes in this file
@@ -287,5 +266,5 @@ def _records_of_run(
             records.append(replace(record, key=key))
         for method_and_load, num_in_file in num_passes.items():
             num_earlier_passes[method_and_load] += num_in_file
-        records_of_files.append(records)
-    return records_of_files
+        imported_sources.append(read_file._replace(records=records))
+    return imported_sources

@@ -17,6 +17,7 @@ from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.header import RunHeader
 from specbench.log.imported import Average, ImportedFigure
 from specbench.log.machine import UNKNOWN
+from specbench.log.record import Whole
 from specbench.log.run import Load
 from specbench.types import ImportedCounts, Record, RecordKey
 
@@ -204,6 +205,25 @@ def counts_from_drafts(
     if num_emitted and not num_steps:
         return ImportedCounts(tokens, **more)
     return ImportedCounts(tokens, num_emitted=num_emitted, num_steps=num_steps, **more)
+
+
+def with_drafts(record: Record, num_tokens: int, drafts: Fields, path: str = "") -> Record:
+    """The record of an answer of `num_tokens` tokens, with the steps that follow from its drafts.
+
+    vLLM counts the drafts of an answer. `path` is the path of these counts in `drafts`; it is empty
+    or ends with a dot.
+    """
+    counts = counts_from_drafts(
+        num_tokens,
+        num_accepted=drafts.get(f"{path}num_accepted_draft_tokens", Whole, None),
+        num_drafts=drafts.get(f"{path}num_spec_steps", Whole, 0),
+    )
+    accepted_per_step = drafts.get(f"{path}per_step_accepted", list[Whole], [])
+    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
+    # The list may lack steps without a draft. It is kept only if its totals are the answer's.
+    totals = (sum(emitted_per_step), len(emitted_per_step))
+    is_whole = totals == (counts.num_emitted, counts.num_steps)
+    return replace(record, imported=counts, accept_lengths=emitted_per_step if is_whole else ())
 
 
 def failed(record: Record, reason: str) -> Record:

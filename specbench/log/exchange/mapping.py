@@ -147,9 +147,9 @@ def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]
     Raises:
         UserError: a row has a text in place of a number.
     """
+    columns = mapping.columns.items()  # names with their places in a row
     cells = []
     for scopes in _rows(mapping, source):
-        columns = [(name, mapping.columns[name]) for name in mapping.columns]
         cell: dict[str, Any] = {
             name: _text(scopes, column) for name, column in columns if name in TEXTS
         }

@@ -26,7 +26,7 @@ _LEAST_NAME = 3
 
 
 class ImportedSource(NamedTuple):
-    """A file with its answers, as records of the run."""
+    """A file that was read, and its answers."""
 
     label: str
     """Name of the file's method, as the user gave it."""
@@ -34,8 +34,12 @@ class ImportedSource(NamedTuple):
     format: Format
     content: FileContent
     """The answers with their keys in the file, and the facts of the file."""
-    records: Sequence[Record]
-    """The same answers with their keys in the run."""
+    records: Sequence[Record] = ()
+    """The same answers with their keys in the run; empty until the run has keys for them."""
+
+    def method(self, record: Record) -> str:
+        """The name of a record's method: the label, and the name within the file if it has one."""
+        return " ".join(filter(None, (self.label, record.key.method)))
 
 
 def make_header(
@@ -150,14 +154,22 @@ def _counting(
     sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]
 ) -> dict[str, str]:
     """Method's name for readers -> counting rule of its first file."""
-    rules: dict[str, str] = {}  # method's name in records -> counting rule
-    for source in sources:
-        for record in source.records:
-            rules.setdefault(record.key.method, source.content.counting)
     return {
-        method_answers.method: rules[method_answers.records[0].key.method]
+        method_answers.method: _files_of(method_answers, sources)[0].content.counting
         for method_answers in answers
     }
+
+
+def _files_of(
+    method_answers: MethodAnswers, sources: Sequence[ImportedSource]
+) -> Sequence[ImportedSource]:
+    """The files that have answers of a method."""
+    spelling = method_answers.records[0].key.method  # the method's name in records
+    return [
+        source
+        for source in sources
+        if any(record.key.method == spelling for record in source.records)
+    ]
 
 
 def _figures(
@@ -176,13 +188,10 @@ def _figures(
             # The label that the user gave the file; formats leave `figure.method` empty.
             name = " ".join(filter(None, (source.label, figure.method)))
             yield structs.replace(figure, method=name)
-    # Method's name in records -> title of a format of the method's files -> this format.
-    formats_of: dict[str, dict[str, Format]] = defaultdict(dict)
-    for source in sources:
-        for record in source.records:
-            formats_of[record.key.method][source.format.title] = source.format
     for method_answers in answers:
-        for file_format in formats_of[method_answers.records[0].key.method].values():
+        files = _files_of(method_answers, sources)
+        formats = {source.format.title: source.format for source in files}  # each format once
+        for file_format in formats.values():
             yield from file_format.figures(method_answers, count_tokens)
 
 

@@ -7,6 +7,7 @@ they are reported with their place and left out, or refused in one message.
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -216,15 +217,10 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
     """
     place = f"line {line_number}" if line_number else ""
     constants: list[str] = []  # names of the constants that became null: "NaN", "Infinity"
-
-    def without_constant(name: str) -> None:
-        """Give None for a constant that JSON does not have, and keep its name."""
-        constants.append(name)
-
     try:
         content = json.loads(
             json_text,
-            parse_constant=without_constant,
+            parse_constant=constants.append,  # which returns None, the value of the constant
             parse_int=_whole,
             parse_float=_finite,
             object_pairs_hook=_distinct,
@@ -251,7 +247,7 @@ def _whole(digits: str) -> int:
 def _finite(digits: str) -> float:
     """The number in a text; raises ValueError if it is too large for a float."""
     number = float(digits)
-    if number - number != 0:  # infinity - infinity is not a number
+    if math.isinf(number):
         raise ValueError(f"{digits[:20]} is too large for a number")
     return number
 

@@ -9,10 +9,10 @@ from specbench.log.exchange.format import (
     MeasuredBlock,
     WrittenAnswers,
     answer_key,
-    counts_from_drafts,
     failed,
     rate_figure,
     steps_of,
+    with_drafts,
 )
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.exchange.summaries import request_times, statistic
@@ -31,10 +31,6 @@ _TIMES = ("time_to_first_token", "inter_token_latency", _GAPS, "request_latency"
 """AIPerf's names of the times, in the order of the fields of `RequestTimes`."""
 _DRAFTS = "spec_decode_acceptance"
 """The object of a request with the server's counts of drafts."""
-
-
-def _matches(first_value: Fields) -> bool:
-    return first_value.has("metadata", "metrics")
 
 
 def _read(source: SourceFile) -> FileContent:
@@ -96,28 +92,17 @@ def _record(request: Fields, began_s: float) -> Record:
         )
     (num_tokens,) = _amounts(request, "output_sequence_length", _TOKENS)
     (num_prompt_tokens,) = _amounts(request, "input_sequence_length", _TOKENS)
-    counts = counts_from_drafts(
-        round(num_tokens),
-        num_accepted=request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
-        num_drafts=request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
-    )
-    accepted_per_step = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
-    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
-    # The list may lack steps without a draft. It is kept only if its totals equal the answer's.
-    totals = (sum(emitted_per_step), len(emitted_per_step))
-    is_whole = totals == (counts.num_emitted, counts.num_steps)
     has_gaps = _GAPS in request.get("metrics", dict)
     gaps_s = _amounts(request, _GAPS, _SECONDS) if has_gaps else ()  # between chunks
-    return Record(
+    record = Record(
         key,
         "ok",
         round(num_prompt_tokens),
         prefill_s=first_token_s,
         decode_s=latency_s - first_token_s,
-        accept_lengths=emitted_per_step if is_whole else (),
         serving=Serving(began_s, gaps_s),
-        imported=counts,
     )
+    return with_drafts(record, round(num_tokens), request, f"{_DRAFTS}.")
 
 
 def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
@@ -216,7 +201,7 @@ FORMAT = Format(
     tool="AIPerf",
     arithmetic="statistics over requests; inter_token_latency is (latency - first token) / "
     "(tokens - 1); throughput is tokens / duration",
-    matches=_matches,
+    matches=lambda first_value: first_value.has("metadata", "metrics"),
     read=_read,
     write=_write,
     needs_times=True,

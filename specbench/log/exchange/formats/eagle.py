@@ -30,7 +30,7 @@ from specbench.log.exchange.format import (
     Format,
     MethodAnswers,
 )
-from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.exchange.source import SourceFile
 from specbench.log.imported import ImportedFigure
 from specbench.types import ImportedCounts, Record
 
@@ -55,10 +55,6 @@ def _counts_of_baseline(turn: Turn) -> ImportedCounts:
 
 def _counts(turns: Sequence[Turn]) -> CountTurn:
     return _counts_of_baseline if _is_baseline(turns) else counts_of_turn
-
-
-def _matches(first_value: Fields) -> bool:
-    return has_answers(first_value, _STEPS)
 
 
 def _read(source: SourceFile) -> FileContent:
@@ -123,7 +119,7 @@ FORMAT = Format(
     arithmetic="speed.py: mean tokens/s over questions / the baseline's mean; the "
     "baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
-    matches=_matches,
+    matches=partial(has_answers, steps_field=_STEPS),
     read=_read,
     figures=_figures,
     write=partial(write_answers, steps_field=_STEPS),

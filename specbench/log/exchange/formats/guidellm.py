@@ -35,10 +35,6 @@ _DRAFTS = "response_metrics.speculative_decoding"
 _TOKENS = "tokens: the server's; the first is the prefill's"
 
 
-def _matches(first_value: Fields) -> bool:
-    return first_value.has("metadata", "benchmarks")
-
-
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file: a JSON object with a list of benchmarks, each at another load.
 
@@ -158,6 +154,6 @@ FORMAT = Format(
     tool="guidellm",
     arithmetic="times per token are weighted by tokens; time_per_output_token_ms is the time to "
     "the last token / all tokens",
-    matches=_matches,
+    matches=lambda first_value: first_value.has("metadata", "benchmarks"),
     read=_read,
 )

@@ -19,10 +19,6 @@ _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
 """llama.cpp's names of reasons -> ours; a reason without our name is unknown."""
 
 
-def _matches(first_value: Fields) -> bool:
-    return first_value.has("timings")
-
-
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file, which has a JSON object per answer. Model, temperature and budget of
     tokens are unknown if the answers do not agree; a budget of -1 stands for none.
@@ -99,7 +95,7 @@ FORMAT = Format(
     tool="llama.cpp",
     arithmetic="predicted_per_second is predicted_n / predicted_ms, in newer versions "
     "(predicted_n - 1) / predicted_ms",
-    matches=_matches,
+    matches=lambda first_value: first_value.has("timings"),
     read=_read,
     figures=draft_figures,
 )

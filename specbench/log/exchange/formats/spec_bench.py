@@ -1,12 +1,10 @@
 """Answers of Spec-Bench: `decoding_steps` per turn, `accept_lengths` of all turns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from specbench.log.exchange.answers import (
-    CountTurn,
     StepsField,
-    Turn,
     counts_of_turn,
     has_answers,
     read_answers,
@@ -24,23 +22,15 @@ from specbench.log.exchange.format import (
     Format,
     MethodAnswers,
 )
-from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.exchange.source import SourceFile
 from specbench.log.imported import ImportedFigure
 
 _STEPS = StepsField("decoding_steps", 1)
 _FORMULA = "Spec-Bench's formula"
 
 
-def _counts(_turns: Sequence[Turn]) -> CountTurn:
-    return counts_of_turn
-
-
-def _matches(first_value: Fields) -> bool:
-    return has_answers(first_value, _STEPS)
-
-
 def _read(source: SourceFile) -> FileContent:
-    content, _ = read_answers(source, _STEPS, _counts)
+    content, _ = read_answers(source, _STEPS, lambda _turns: counts_of_turn)
     content.counting = "tokens: new_tokens; steps: decoding_steps, which emit accept_lengths"
     return content
 
@@ -57,7 +47,7 @@ FORMAT = Format(
     arithmetic="evaluation/speed.py: mean tokens/s over questions / the baseline's mean; "
     "the baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
-    matches=_matches,
+    matches=partial(has_answers, steps_field=_STEPS),
     read=_read,
     figures=_figures,
     write=partial(write_answers, steps_field=_STEPS),

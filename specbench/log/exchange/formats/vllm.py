@@ -46,10 +46,6 @@ _COUNTERS = {
 """Our names of the server's counters -> their names in the file, without spec_decode_."""
 
 
-def _matches(first_value: Fields) -> bool:
-    return first_value.has("duration", "completed", "output_lens", "ttfts", "itls")
-
-
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file: one JSON object, whose lists have an element per request.
 
@@ -121,11 +117,11 @@ def _counters(benchmark: Fields) -> dict[str, float]:
 
     The counter "accepted_at_1" has the accepted draft tokens at position 1 of a draft, and so on.
     """
-    counters: dict[str, float] = {}
-    for our_name, name in _COUNTERS.items():
-        increase = benchmark.get(f"spec_decode_{name}", Amount, None)
-        if increase is not None:
-            counters[our_name] = increase
+    increases: dict[str, float | None] = {
+        our_name: benchmark.get(f"spec_decode_{name}", Amount, None)
+        for our_name, name in _COUNTERS.items()
+    }
+    counters = {name: increase for name, increase in increases.items() if increase is not None}
     if "num_drafts" not in counters:
         return {}
     # For each position, the accepted draft tokens there / drafts.
@@ -259,7 +255,9 @@ FORMAT = Format(
     tool="vLLM",
     arithmetic="throughputs are totals / duration; times are statistics over requests; the "
     "acceptance length is 1 + accepted tokens / drafts",
-    matches=_matches,
+    matches=lambda first_value: first_value.has(
+        "duration", "completed", "output_lens", "ttfts", "itls"
+    ),
     read=_read,
     write=_write,
     needs_times=True,

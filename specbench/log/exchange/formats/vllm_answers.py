@@ -4,8 +4,8 @@ from specbench.log.exchange.format import (
     FileContent,
     Format,
     answer_key,
-    counts_from_drafts,
     rate_figure,
+    with_drafts,
 )
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.record import Amount, Whole
@@ -61,22 +61,11 @@ def _record(number: int, answer: Fields) -> Record:
     Raises:
         UserError: a field is missing or wrong.
     """
-    drafts = _drafts(answer)  # the server's counts of drafts for this answer
     choice = answer.first("choices")  # the list's first object; it must have one
-    counts = counts_from_drafts(
-        answer.get("usage.completion_tokens", Whole),
-        num_accepted=drafts.get("num_accepted_draft_tokens", Whole, None),
-        num_drafts=drafts.get("num_spec_steps", Whole, 0),
-    )
-    accepted_per_step = drafts.get("per_step_accepted", list[Whole], [])
-    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
-    # The list may lack steps without a draft. It is kept only if its totals are the answer's.
-    totals = (sum(emitted_per_step), len(emitted_per_step))
-    is_whole = totals == (counts.num_emitted, counts.num_steps)
     first_token_ms = answer.get("metrics.time_to_first_token_ms", Amount, None)
     rest_ms = answer.get("metrics.generation_time_ms", Amount, None)  # after the first token
     answer_text = choice.get("message.content", str, "") or choice.get("text", str, "")
-    return Record(
+    record = Record(
         answer_key(f"answer {number}"),
         "ok",
         answer.get("usage.prompt_tokens", Whole, 0),
@@ -84,9 +73,9 @@ def _record(number: int, answer: Fields) -> Record:
         stop_reason=_STOP_REASONS.get(choice.get("finish_reason", str, "")),
         prefill_s=None if first_token_ms is None else first_token_ms / 1e3,
         decode_s=None if rest_ms is None else rest_ms / 1e3,
-        accept_lengths=emitted_per_step if is_whole else (),
-        imported=counts,
     )
+    num_tokens = answer.get("usage.completion_tokens", Whole)
+    return with_drafts(record, num_tokens, _drafts(answer))
 
 
 FORMAT = Format(
