@@ -57,10 +57,8 @@ def memory_limit(more_bytes: int) -> Iterator[None]:
         return
     bytes_in_use = int(statm.split()[0]) * resource.getpagesize()
     outer_bounds = resource.getrlimit(resource.RLIMIT_AS)
-    soft_bound = bytes_in_use + more_bytes
-    for bound in outer_bounds:
-        if bound != resource.RLIM_INFINITY:
-            soft_bound = min(soft_bound, bound)
+    finite_bounds = [bound for bound in outer_bounds if bound != resource.RLIM_INFINITY]
+    soft_bound = min([bytes_in_use + more_bytes, *finite_bounds])
     _, hard_bound = outer_bounds
     resource.setrlimit(resource.RLIMIT_AS, (soft_bound, hard_bound))
     try:

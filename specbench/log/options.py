@@ -156,9 +156,9 @@ class Option:
         """
         for number in option_value if isinstance(option_value, tuple) else (option_value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
-                allowed_text = f"at least {self.least:g}" if self.least is not None else ""
-                allowed_text = allowed_text or f"above {self.above:g}"
-                hint = self.hint or f"Give {self.flag} {allowed_text}."
+                is_least = self.least is not None
+                limit_text = f"at least {self.least:g}" if is_least else f"above {self.above:g}"
+                hint = self.hint or f"Give {self.flag} {limit_text}."
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
         if self.choices and option_value not in self.choices:
             noun = self.noun or self.name  # what the choices are, for the message
@@ -172,9 +172,8 @@ class Option:
         """
         if math.isnan(number):
             return "not a number"
-        if self.least is not None and number < self.least:
-            return "too small"
-        if self.above is not None and number <= self.above:
+        is_below_least = self.least is not None and number < self.least
+        if is_below_least or (self.above is not None and number <= self.above):
             return "too small"
         is_too_large = math.isinf(number) or (self.most is not None and number > self.most)
         return "too large" if is_too_large else ""

@@ -4,7 +4,7 @@ Runs that differ in the work are not comparable. Machines, versions and options 
 what is to be compared, so differences in them are only mentioned.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -28,27 +28,20 @@ class Policy(NamedTuple):
 
     def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
         """The differences that block the operation."""
-        return self._differences("blocking", first, second)
+        return tuple(
+            difference
+            for difference in differences(first, second, is_exact=self.is_exact)
+            if difference.is_any_of(self.blocking) and not difference.is_any_of(self.ignored)
+        )
 
     def cautions(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
         """The differences to report, which may explain why numbers differ."""
-        return self._differences("reported", first, second)
-
-    def _differences(
-        self, effect: Literal["blocking", "reported"], first: Struct, second: Struct
-    ) -> tuple[Difference, ...]:
-        all_differences = differences(first, second, is_exact=self.is_exact)
         return tuple(
-            difference for difference in all_differences if self._effect_of(difference) == effect
+            difference
+            for difference in differences(first, second, is_exact=self.is_exact)
+            if difference.is_any_of(self.reported)
+            and not difference.is_any_of((*self.blocking, *self.ignored))
         )
-
-    def _effect_of(self, difference: Difference) -> Literal["ignored", "blocking", "reported"]:
-        """The effect of a difference on the operation. `ignored` overrides `blocking`."""
-        if difference.is_any_of(self.ignored):
-            return "ignored"
-        if difference.is_any_of(self.blocking):
-            return "blocking"
-        return "reported" if difference.is_any_of(self.reported) else "ignored"
 
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",

@@ -17,6 +17,10 @@ Positive = Annotated[int, Meta(ge=1, lt=2**31)]
 Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 
+_SHOWN_FIELDS = ("method", "task", "sample_id", "origin", "error")
+"""Names of the fields whose texts are shown to readers, without control characters and passwords.
+"""
+
 
 class KeyFields(Struct, frozen=True):
     """The identity of a line of `samples.jsonl` or `trace.jsonl`."""
@@ -39,8 +43,9 @@ class KeyFields(Struct, frozen=True):
     """Requests per second; absent if there is no such load."""
 
     def __post_init__(self) -> None:
-        for name in ("method", "task", "sample_id"):
-            force_setattr(self, name, printable_values(getattr(self, name)))
+        for name in _SHOWN_FIELDS:
+            if name in self.__struct_fields__:
+                force_setattr(self, name, printable_values(getattr(self, name)))
 
     @property
     def key(self) -> RecordKey:
@@ -104,12 +109,6 @@ class RecordLine(
     worker: str = ""
     """Worker that completed it; absent without --ray."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        force_setattr(self, "origin", printable_values(self.origin))
-        if self.error is not None:
-            force_setattr(self, "error", printable_values(self.error))
-
 
 class ImportedLine(
     KeyFields,
@@ -153,11 +152,6 @@ class ImportedLine(
     """Figures of an answer from a server."""
     error: str | None = None
     """Reason of a failure."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.error is not None:
-            force_setattr(self, "error", printable_values(self.error))
 
 
 _COUNTS = tuple(field.name for field in fields_of(ImportedCounts))

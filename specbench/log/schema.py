@@ -3,7 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -41,7 +41,7 @@ _MODULES = (
     *(machine, usage, model, methods, backend, spec, imported, header),
     *(audit, record, trace),
 )
-"""The modules that declare parts of the files. A base class comes before its subclasses."""
+"""The modules that declare parts of the files."""
 
 
 def json_schema(kind: str) -> dict[str, Any]:
@@ -53,10 +53,10 @@ def json_schema(kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
-    descriptions = _descriptions()  # class name -> field name in files -> description
+    classes = {name: declared for module in _MODULES for name, declared in vars(module).items()}
     # "$defs" maps the name of a class to the JSON Schema of its objects.
     for class_name, definition in schema["$defs"].items():
-        for field, description in descriptions[class_name].items():
+        for field, description in _descriptions(classes[class_name]).items():
             definition["properties"][field]["description"] = description
         # In some classes, the version ("schema") is not a field, but the tag of a msgspec class. A
         # tag has an "enum", and no docstring.
@@ -66,40 +66,29 @@ def json_schema(kind: str) -> dict[str, Any]:
     return schema
 
 
-def _descriptions() -> dict[str, dict[str, str]]:
-    """Class name -> name of a field in files -> docstring of the field.
+def _descriptions(declared_class: type) -> dict[str, str]:
+    """The docstrings of a class's fields, inherited ones included, by the fields' names in files.
 
-    A class also has the fields of its base classes. Python does not keep the docstrings of fields,
-    so they are read from the source code of `_MODULES`.
+    Python does not keep the docstrings of fields, so they are read from the source code.
     """
-    docstrings_by_class: dict[str, dict[str, str]] = {}
-    for module in _MODULES:
-        for statement in ast.parse(inspect.getsource(module)).body:
-            if isinstance(statement, ast.ClassDef):
-                declared_class = getattr(module, statement.name)
-                # A mapping for each base class, which comes before this class in `_MODULES`.
-                inherited_docstrings = (
-                    docstrings_by_class.get(base.__name__, {}) for base in declared_class.__bases__
-                )
-                docstrings_by_class[statement.name] = dict(
-                    chain.from_iterable(map(dict.items, inherited_docstrings))
-                )
-                # The fields that the class itself declares are added.
-                docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
-    return docstrings_by_class
-
-
-def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str]:
-    """The docstrings of the fields that a class itself declares, by the fields' names in files."""
     is_struct = issubclass(declared_class, msgspec.Struct)
     fields = structs.fields(declared_class) if is_struct else ()
     names_in_files = {field.name: field.encode_name for field in fields}
-    return {names_in_files.get(name, name): docstring for name, docstring in _docstrings(node)}
+    return {
+        names_in_files.get(name, name): docstring
+        for ancestor in declared_class.__mro__
+        if ancestor.__module__.startswith("specbench.")
+        for name, docstring in _docstrings(ancestor)
+    }
 
 
-def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The names of annotated fields that have a docstring, each with the docstring on one line."""
-    for field, following in pairwise(node.body):
+def _docstrings(declared_class: type) -> Iterator[tuple[str, str]]:
+    """The fields that a class itself declares with a docstring: the name, and the docstring on one
+    line.
+    """
+    (class_statement,) = ast.parse(inspect.getsource(declared_class)).body
+    assert isinstance(class_statement, ast.ClassDef)
+    for field, following in pairwise(class_statement.body):
         if isinstance(field, ast.AnnAssign) and isinstance(following, ast.Expr):
             docstring = ast.literal_eval(following.value)
             yield ast.unparse(field.target), " ".join(docstring.split())

@@ -3,10 +3,11 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from specbench.log.machine import Threads
-from specbench.types import BASELINE, Record
+from specbench.types import BASELINE, Record, RecordKey
 
 COPIED = 1e-4
 """Answers in two passes are copies if both of their times differ by at most this share. Of 2,856
@@ -85,26 +86,17 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     with fewer than LEAST_TOKENS tokens do not count. `done` has the records that did not fail and
     have times.
     """
-    # Method and request without the pass -> the method's answers, one per pass.
-    answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    # Method and request, as a key whose pass is 0 -> the method's answers, one per pass.
+    answers_by_request: dict[RecordKey, list[Record]] = defaultdict(list)
     for record in done:
-        key = record.key
         if record.num_tokens >= LEAST_TOKENS:
-            method_and_request = (
-                key.method,
-                key.temperature,
-                key.task,
-                key.sample_id,
-                key.turn,
-                key.concurrency,
-                key.request_rate,
-            )
-            answers_by_request[method_and_request].append(record)
+            answers_by_request[replace(record.key, repeat=0)].append(record)
     # (method, earlier pass, later pass) -> number of pairs, and of pairs that are copies.
     num_pairs: Counter[tuple[str, int, int]] = Counter()
     num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
-        for earlier, later in combinations(sorted(answers, key=_pass_number), 2):
+        answers_by_pass = sorted(answers, key=lambda answer: answer.key.repeat)
+        for earlier, later in combinations(answers_by_pass, 2):
             method_and_passes = earlier.key.method, earlier.key.repeat, later.key.repeat
             num_pairs[method_and_passes] += 1
             num_copies[method_and_passes] += _is_copy(earlier, later)
@@ -115,10 +107,6 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
                 f"{method}: passes {first_pass} and {second_pass} have the same times in "
                 f"{num_copied_pairs} requests: one is a copy of the other."
             )
-
-
-def _pass_number(record: Record) -> int:
-    return record.key.repeat
 
 
 def _is_copy(earlier: Record, later: Record) -> bool:
