@@ -3,6 +3,7 @@
 This module has only the types: `machine.environment` and `machine.gpu_sampler` measure the values.
 """
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Struct
@@ -10,24 +11,22 @@ from msgspec import Struct
 from specbench.log.options import shown_as
 
 UNKNOWN = "unknown"
+_CUDA_DEVICE = re.compile(r"cuda(?::|:(\d+)(?:-(\d+))?)?")
+"""The name of one or several GPUs: "cuda", "cuda:1" or "cuda:0-3"."""
 
 
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: 0 for "cuda", 1 for "cuda:1", 0 to 3 for
     "cuda:0-3".
 
-    Empty for a CPU, or if the text after "cuda:" is neither a number nor a range such as "0-3".
+    The range is empty for a CPU, or if the text after "cuda:" is neither a number nor a range.
     """
-    kind, _, numbers = device.partition(":")  # texts; `numbers` is empty for "cuda"
-    if kind != "cuda":
+    device_match = _CUDA_DEVICE.fullmatch(device)
+    if device_match is None:
         return range(0)
-    # Texts of the lowest and the highest number. `dash` is empty if there is a single number.
-    lowest, dash, highest = (numbers or "0").partition("-")
-    if not dash:
-        highest = lowest
-    if not (lowest.isdecimal() and highest.isdecimal()):
-        return range(0)
-    return range(int(lowest), int(highest) + 1)
+    lowest = int(device_match[1] or 0)
+    highest = int(device_match[2] or lowest)
+    return range(lowest, highest + 1)
 
 
 class Git(Struct, frozen=True):
