@@ -54,8 +54,8 @@ def find_wrong_numbers(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _answer_text(key: RecordKey) -> str:
-    """The method, request and temperature of an answer, in words."""
-    request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
+    """The method, request and temperature of an answer in words. Turn and pass count from 1."""
+    request_text = f"{key.sample_id}, turn {key.turn + 1}, pass {key.repeat + 1}"
     return f"{key.method} on {request_text} at T={key.temperature:g}"
 
 

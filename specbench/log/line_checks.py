@@ -92,7 +92,10 @@ class RecordCheck:
             yield f"repeat: {key.repeat}, but the run has {self._repeats} (from 0)"
         self._turns.add((key.task, key.sample_id, key.turn))
         if key.turn and (key.task, key.sample_id, key.turn - 1) not in self._turns:
-            yield f"turn: {key.turn} of {key.sample_id!r}, but turn {key.turn - 1} is missing"
+            yield (
+                f"turn: {key.turn} of {key.sample_id!r}, but turn {key.turn - 1} is missing "
+                "(from 0)"
+            )
         sample_ids = self._sample_ids.setdefault(key.task, set())  # of this task
         sample_ids.add(key.sample_id)
         num_prompts = self._num_prompts.get(key.task)  # None if the header does not say

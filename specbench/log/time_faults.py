@@ -104,7 +104,7 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
         method, first_pass, second_pass = method_and_passes
         if num_copied_pairs >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[method_and_passes]):
             yield (
-                f"{method}: passes {first_pass} and {second_pass} have the same times in "
+                f"{method}: passes {first_pass + 1} and {second_pass + 1} have the same times in "
                 f"{num_copied_pairs} requests: one is a copy of the other."
             )
 

@@ -115,7 +115,7 @@ def make_chat(
         if turn < len(turns) - 1:
             # The chat cannot continue without the answer to this turn.
             if turn >= len(replies) or not replies[turn].is_ok:
-                raise SpecbenchError(f"Turn {turn}, which this turn follows, has failed.")
+                raise SpecbenchError(f"Turn {turn + 1}, which this turn follows, has failed.")
             messages.append(message_of(replies[turn]))
     return messages
 

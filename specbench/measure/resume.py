@@ -122,8 +122,8 @@ def check_records(plan: Plan, stored: Run) -> None:
         key = unplanned[0]
         raise RunFolderError(
             f"The run in {stored.path} has {len(unplanned)} records that are not part of it, such "
-            f"as {key.method} on {key.sample_id!r} (turn {key.turn}, repeat {key.repeat}, "
-            f"temperature {key.temperature:g}).",
+            f"as {key.method} on {key.sample_id!r} (turn {key.turn} and repeat "
+            f"{key.repeat}, both from 0, temperature {key.temperature:g}).",
             "Delete these lines of samples.jsonl, or start a new run without --resume.",
         )
     remembering = [

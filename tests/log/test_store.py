@@ -171,7 +171,7 @@ def written(path: Path, **changes: Any) -> Path:
         ({"task": "chess"}, "task: 'chess' is not one of the run's: gsm8k"),
         ({"temperature": 0.5}, "temperature: 0.5 is not one of the run's: 0.0, 1.0"),
         ({"repeat": 2}, "repeat: 2, but the run has 2 (from 0)"),
-        ({"turn": 1}, "turn: 1 of 'gsm8k/1', but turn 0 is missing"),
+        ({"turn": 1}, "turn: 1 of 'gsm8k/1', but turn 0 is missing (from 0)"),
         ({"turn": -1}, "turn: expected int >= 0 (-1)"),
         ({"sample_id": "gsm8k/0"}, "sample_id: 'gsm8k/0' of pld:ngram=2 is in line 1 already"),
         ({"status": "fine"}, "status: invalid enum value 'fine'"),

@@ -74,7 +74,7 @@ def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
     ("change", "fault"),
     [
         (lambda records: records, ""),
-        (copied, "pld:ngram=2: passes 0 and 1 have the same times in 6 requests"),
+        (copied, "pld:ngram=2: passes 1 and 2 have the same times in 6 requests"),
         (lambda records: copied(records, jitter=1e-6), "same times in 6 requests"),
         (lambda records: copied(records, jitter=1.6e-3), ""),
         (lambda records: copied(records, num=LEAST_COPIES), "same times in 2 requests"),
@@ -175,6 +175,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
     large = replace(answer, num_nodes=(64,) * len(answer.accept_lengths))
     faults = [fault for fault in find_faults(header, [large]) if "a tree has 64 nodes" in fault]
     assert bool(faults) == is_found
+    assert all(f"{answer.key.sample_id}, turn 1, pass 1 at T=" in fault for fault in faults)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause
 def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
     stored, _, _ = run({"vanilla": failing, "pld": answering(2)})
     second = [r for r in stored if r.key.turn == 1]
-    assert {r.error for r in second} == {"Turn 0, which this turn follows, has failed."}
+    assert {r.error for r in second} == {"Turn 1, which this turn follows, has failed."}
 
 
 def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None:

@@ -132,7 +132,7 @@ def test_a_request_that_stands_twice_is_refused(tmp_path: Path) -> None:
         imported(tmp_path, str(path))
     later_turn = request(0)
     later_turn["metadata"]["turn_index"] = 1
-    with pytest.raises(UserError, match="turn 0 is missing"):
+    with pytest.raises(UserError, match=r"turn 2 of p: .+ but turn 0 is missing \(from 0\)"):
         imported(tmp_path, str(write_lines(tmp_path / "p.jsonl", later_turn)))
 
 

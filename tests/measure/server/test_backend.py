@@ -198,7 +198,7 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
     assert (record.status, record.token_ids, record.prefill_s) == ("error", (), None)
     assert reason in (record.error or "")
     assert done.blocks[0].num_failed == done.blocks[0].num_requests == 3
-    assert (done.records[1].error or "").startswith("Turn 0, which this turn follows, has failed")
+    assert (done.records[1].error or "").startswith("Turn 1, which this turn follows, has failed")
 
 
 @pytest.mark.parametrize(
