@@ -76,7 +76,7 @@ def has_answers(first_line: Fields, steps_field: StepsField) -> bool:
 
 def counts_of_turn(turn: Turn) -> ImportedCounts:
     """The counts of a turn whose `new_tokens` is the number of tokens that its steps emitted."""
-    emitted = sum(turn.accept_lengths) or turn.new_tokens
+    emitted = (sum(turn.accept_lengths) or turn.new_tokens) if turn.steps else 0
     return ImportedCounts(
         turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
     )

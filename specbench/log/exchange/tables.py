@@ -8,7 +8,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,7 +126,7 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
         name=_publisher(url, mapping.tool),
         title=mapping.title,
         settings=mapping.arithmetic,
-        files={source.path.name: source.sha256 for source in table.sources},
+        files=_hashes((source.path.name, source.sha256) for source in table.sources),
         columns={name: column.path for name, column in mapping.columns.items()},
         hardware=", ".join(sorted(hardware)),
         url=url,
@@ -163,7 +164,7 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
         name=_publisher(url, first_file.tool),
         title=f"publisher's numbers from {first_file.format}",
         settings=first_header.arithmetic,
-        files={file.name: file.sha256 for file in files},
+        files=_hashes((file.name, file.sha256) for file in files),
         # The CSV's column `settings` has the rule of each number.
         columns=dict.fromkeys(_COLUMNS_OF_FIGURES.values(), "by the rule in settings"),
         hardware="",
@@ -189,6 +190,20 @@ def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
                 _COLUMNS_OF_FIGURES[figure.name]: figure.value,
                 "temperature": temperature,
             }
+
+
+def _hashes(names_and_hashes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Name of a file -> its hash.
+
+    Other files of the same name get a number after it, such as "results.json (2)".
+    """
+    num_files: Counter[str] = Counter()  # different files so far, by name
+    hashes: dict[str, str] = {}
+    for name, sha256 in dict.fromkeys(names_and_hashes):
+        num_files[name] += 1
+        number_text = f" ({num_files[name]})" if num_files[name] > 1 else ""
+        hashes[f"{name}{number_text}"] = sha256
+    return hashes
 
 
 def _publisher(url: str, tool: str) -> str:

@@ -62,6 +62,17 @@ def test_a_rate_that_the_times_do_not_give_is_named(tmp_path: Path) -> None:
     assert oddity == "a.jsonl, line 1: predicted_per_second is 21, which its times do not give"
 
 
+@pytest.mark.parametrize("rate", [None, 0.0, 1e6])
+def test_a_token_without_a_time_counts(rate: float | None, tmp_path: Path) -> None:
+    timings = {"predicted_n": 1, "predicted_ms": 0.0, "predicted_per_second": rate}
+    drafts = {"draft_n": None, "draft_n_accepted": 0}
+    path = write_lines(tmp_path / "a.jsonl", answer(**timings, **drafts))
+    run = imported(tmp_path, str(path))
+    (record,) = run.records
+    assert record.imported and record.imported.published_tokens == 1
+    assert not about(run).oddities
+
+
 def test_steps_are_unknown_where_accepted_tokens_were_cut(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(draft_n_accepted=10, draft_n=12))
     (record,) = imported(tmp_path, str(path)).records

@@ -67,6 +67,18 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
         assert sorted(record.accept_lengths for record in again.records) == lengths
 
 
+@pytest.mark.parametrize(("form", "counts"), [("spec-bench", (0, 0)), ("eagle", (1, 1))])
+def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
+    form: str, counts: tuple[int, int], tmp_path: Path
+) -> None:
+    recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
+    first = next(record for record in recorded.records if record.key.method == "pld")
+    short = replace(first, token_ids=first.token_ids[:1], accept_lengths=(), num_nodes=())
+    (record,) = reread(Run(recorded.header, (short,)), form, tmp_path).records
+    assert record.imported and record.num_tokens == 1
+    assert (record.imported.num_emitted, record.imported.num_steps) == counts
+
+
 @needs_published
 def test_eagles_files_give_its_speedup_after_being_written(tmp_path: Path) -> None:
     files = [f"{name}={published(f'eagle/*-{name}-in-*')}" for name in ("base", "ea")]

@@ -1,6 +1,10 @@
 """Answers of EAGLE, Medusa and REST: `idxs` has the index of the last step of each turn.
 
-REST adds `accept_lengths:`, with a colon. In a baseline's file `new_tokens` is 0 throughout and
+The number of steps is the index + 1, as these tools count it, so each turn has at least one step.
+An answer without steps, which has only the prefill's token, is written with the index 0, and is
+read as an answer of one step.
+
+REST adds `accept_lengths:`, with a colon. In a baseline's file, `new_tokens` is always 0, and
 `idxs` has the index of the last token.
 """
 

@@ -43,9 +43,9 @@ def _read(source: SourceFile) -> FileContent:
 def _record(number: int, answer: Fields) -> Record:
     """The record of an answer; `number` counts the answers of the file from 0.
 
-    The printed rate, tokens per second, shows which tokens the publisher counts: all of them, or,
-    in newer versions, those after the first. All count if there is no rate, or if it fits neither,
-    which is noted.
+    The printed rate in tokens per second shows which tokens the publisher counts: all of them, or
+    those after the first in newer versions. All tokens count if there is no rate or no time, or if
+    the rate fits neither number, which is noted.
 
     Raises:
         UserError: the counts of the answer contradict each other, or a field is missing or wrong.
@@ -61,16 +61,14 @@ def _record(number: int, answer: Fields) -> Record:
         raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
     if num_tokens > 1 and not predicted_ms:
         raise answer.error(f"predicted_n is {num_tokens}, but predicted_ms is 0")
-    # tokens/s; without a printed rate, that of all tokens
-    rate = answer.get(
-        "timings.predicted_per_second", Amount, 1e3 * num_tokens / (predicted_ms or 1)
-    )
-    # The numbers of tokens that fit the rate. If none fits, `counted_tokens` is None: all count.
-    fitting_counts = [
-        count
-        for count in (num_tokens, num_tokens - 1)
-        if math.isclose(rate * predicted_ms / 1e3, count, rel_tol=_SAME)
-    ]
+    rate = answer.get("timings.predicted_per_second", Amount, None)  # tokens/s
+    fitting_counts = [num_tokens]  # the numbers of tokens that fit the rate
+    if rate is not None and predicted_ms:
+        fitting_counts = [
+            count
+            for count in (num_tokens, num_tokens - 1)
+            if math.isclose(rate * predicted_ms / 1e3, count, rel_tol=_SAME)
+        ]
     if not fitting_counts:
         answer.note(f"predicted_per_second is {rate:g}, which its times do not give")
     # computed ones, and those from the cache
