@@ -13,7 +13,7 @@ import pytest
 
 from specbench.errors import RunFolderError
 from specbench.log.audit import AUDIT, read_audit, write_audit
-from specbench.log.files import LineFile, write_whole
+from specbench.log.files import LineFile
 from specbench.log.folders import num_records, pooled_folders, run_folders
 from specbench.log.store import HEADER, SAMPLES, RunFolder, read_run, read_trace
 from specbench.types import TracedStep
@@ -88,15 +88,6 @@ def test_a_header_that_does_not_fit_leaves_the_old_one_and_nothing_else(tmp_path
             folder.write_header(make_header({"created": "new"}))
     assert read_run(tmp_path).header.created == "old"
     assert {file.name for file in tmp_path.iterdir()} == {"run.json", "samples.jsonl"}
-
-
-def test_the_next_writer_cleans_up_after_a_killed_one(tmp_path: Path) -> None:
-    path, killed = tmp_path / "file", mock.Mock(side_effect=SystemExit)
-    with mock.patch.multiple(Path, replace=killed, unlink=killed), pytest.raises(SystemExit):
-        write_whole(path, b"first")
-    assert len(list(tmp_path.iterdir())) == 1
-    write_whole(path, b"second")
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"second")]
 
 
 def test_a_trace_that_is_written_again_is_read_once(tmp_path: Path) -> None:

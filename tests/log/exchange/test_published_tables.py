@@ -101,14 +101,14 @@ def test_each_rule_is_a_cell_that_compare_finds(tmp_path: Path) -> None:
         write_figures([run, full_run()], tmp_path / "measured")
 
 
-def test_each_of_two_files_with_one_name_has_its_hash(tmp_path: Path) -> None:
-    files = []
-    for folder, seconds in (("old", 2.0), ("new", 1.0)):
-        (tmp_path / folder).mkdir()
-        path = write_lines(tmp_path / folder / "a.jsonl", answer(0, wall_time=[seconds]))
-        files.append(f"{folder}={path}")
-    run = run_of(files, baseline="old", model="m", task="chat")
+def test_each_of_two_files_with_one_name_has_its_hash(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    old, new = (
+        write_lines(tmp_path_factory.mktemp("results") / "a.jsonl", answer(0, wall_time=[seconds]))
+        for seconds in (2.0, 1.0)
+    )
+    run = run_of([f"old={old}", f"new={new}"], baseline="old", model="m", task="chat")
     toml_path, _ = write_figures([run, run], tmp_path / "figures")
-    hashes = [read_source(parse_file(file).path).sha256 for file in files]
-    source = msgspec.toml.decode(toml_path.read_bytes(), type=Publication)
-    assert source.files == dict(zip(("a.jsonl", "a.jsonl (2)"), hashes, strict=True))
+    hashes = {"a.jsonl": read_source(old).sha256, "a.jsonl (2)": read_source(new).sha256}
+    assert read_publication(toml_path)[0].publication.files == hashes

@@ -1,7 +1,6 @@
 """Aggregates become published tables by mapping files, shipped ones and a user's own."""
 
 import csv
-import json
 from collections import Counter
 from pathlib import Path
 from statistics import mean
@@ -28,18 +27,12 @@ from tests.log.exchange.files import (
 )
 from tests.log.exchange.test_vllm_bench import RESULT
 
-Cells = list[dict[str, Any]]
-
 
 def table_of(*paths: Path) -> ImportedTable:
     sources = [read_source(path) for path in paths]
     mapping = table_mapping(sources[0], None)
     assert mapping
     return read_table(sources, mapping)
-
-
-def cells_of(*paths: Path) -> Cells:
-    return [*table_of(*paths).cells]
 
 
 @needs_published
@@ -63,7 +56,7 @@ def test_specforges_best_settings_are_those_of_its_dashboard() -> None:
 
 @needs_published
 def test_draftbenchs_speedups_are_not_those_of_its_readme() -> None:
-    cells = cells_of(published("draftbench/qwen25-72b.json"))
+    cells = table_of(published("draftbench/qwen25-72b.json")).cells
     for target, slowest, fastest in (("72B Q8_0", 6.45, 19.33), ("72B Q4_K_M", 9.36, 18.74)):
         rates = {cell["method"]: cell["tokens_per_s"] for cell in cells if cell["model"] == target}
         assert (rates["vanilla"], max(rates.values())) == (slowest, fastest)
@@ -71,7 +64,7 @@ def test_draftbenchs_speedups_are_not_those_of_its_readme() -> None:
 
 @needs_published
 def test_golden_lengths_are_cells_by_number_of_drafts() -> None:
-    cells = cells_of(published("inferencex/dsv4_mtp.yaml"))
+    cells = table_of(published("inferencex/dsv4_mtp.yaml")).cells
     lengths = {(c["settings"], c["num_draft_tokens"]): c["mean_accepted_tokens"] for c in cells}
     assert len(lengths) == 16
     assert (lengths["thinking_on", 1], lengths["thinking_off", 8]) == (1.79, 3.11)
@@ -79,7 +72,7 @@ def test_golden_lengths_are_cells_by_number_of_drafts() -> None:
 
 @needs_published
 def test_the_vllm_study_breaks_even_between_loads_32_and_64() -> None:
-    cells = cells_of(*sorted((PUBLISHED / "vllm-sglang-study").glob("*.json")))
+    cells = table_of(*sorted((PUBLISHED / "vllm-sglang-study").glob("*.json"))).cells
     assert len(cells) == 24
 
     def speedup(load: int, repeats: tuple[int, ...] = (0, 1, 2)) -> float:
@@ -117,14 +110,9 @@ def test_hashes_contradict_that_all_outputs_are_equal(
         assert round(figures["gpu cuda baseline", "tokens/s"], 1) == 84.7
 
 
-def write_json(path: Path, content: object) -> Path:
-    path.write_text(json.dumps(content))
-    return path
-
-
 def test_a_table_is_read_back_as_a_publication(tmp_path: Path) -> None:
     totals = {name: RESULT[name] for name in RESULT if name not in ("itls", "ttfts")}
-    table = table_of(write_json(tmp_path / "\N{ROCKET}.json", totals))
+    table = table_of(write_lines(tmp_path / "\N{ROCKET}.json", totals))
     toml_path, csv_path = write_table(table, tmp_path / "tables" / "bench")
     with csv_path.open(newline="") as file:
         (row,) = csv.DictReader(file)
@@ -233,16 +221,16 @@ BENCH = {
 def test_each_shipped_mapping_reads_a_file_of_its_form(
     content: dict[str, Any], name: str, rate: float, mat: float, tmp_path: Path
 ) -> None:
-    table = table_of(write_json(tmp_path / "f.jsonl", content))
+    table = table_of(write_lines(tmp_path / "f.jsonl", content))
     (cell,) = table.cells
     assert table.mapping is shipped_mappings()[name]
     assert (cell["tokens_per_s"], cell["mean_accepted_tokens"]) == (rate, mat)
 
 
 def test_a_file_of_no_form_and_a_row_without_a_method_are_one_message(tmp_path: Path) -> None:
-    other = read_source(write_json(tmp_path / "a.json", {"a": 1}))
+    other = read_source(write_lines(tmp_path / "a.json", {"a": 1}))
     assert table_mapping(other, None) is None
-    sources = [read_source(write_json(tmp_path / "b.json", {**BENCH, "model": ""})), other]
+    sources = [read_source(write_lines(tmp_path / "b.json", {**BENCH, "model": ""})), other]
     mapping = shipped_mappings()["specforge_bench"]
     with pytest.raises(UserError, match="a row has no model"):
         read_table(sources[:1], mapping)
