@@ -1,4 +1,6 @@
-"""Guards around foreign code and files: they bound time and memory, and report errors."""
+"""Context managers that limit the time and memory of foreign code, and turn its errors into
+messages for users.
+"""
 
 import signal
 import threading
@@ -12,12 +14,14 @@ from specbench.errors.reasons import describe_fault, reason_of
 
 
 class _TimedOut(BaseException):
-    """Not an Exception, so that the interrupted code does not catch it."""
+    """Raised when the time is up. It is not an Exception, so that the interrupted code does not
+    catch it.
+    """
 
 
 @contextmanager
 def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
-    """Interrupt the block if it takes longer.
+    """Interrupt the block if it takes longer than `seconds`.
 
     Only the main thread can be interrupted, on systems with SIGALRM. Elsewhere there is no limit.
 
@@ -47,7 +51,9 @@ def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Raise MemoryError in the block if it asks for more memory than this. Only on Linux."""
+    """Raise MemoryError if the block asks for more than `more_bytes` of memory. Works only on
+    Linux.
+    """
     try:
         import resource
 
@@ -69,7 +75,7 @@ def memory_limit(more_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def containing(what: str) -> Iterator[None]:
-    """Turn any exception of a method's code into a MethodFault: `what`, and the cause.
+    """Turn any exception of a method's code into a MethodFault that names `what` and the cause.
 
     Errors that address users, and Ctrl-C, pass unchanged.
     """
@@ -83,7 +89,7 @@ def containing(what: str) -> Iterator[None]:
 
 @contextmanager
 def os_errors(what: str, hint: str = "", kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of the system into one for users, with the message `what` and the reason."""
+    """Turn an error of the system into an error for users, whose message is `what` and the reason."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Interrupts that arrive in a finalizer. Python drops exceptions of finalizers, so they are sent
-again.
+"""Keep interrupts that arrive in a finalizer. Python drops exceptions raised in finalizers, so the
+interrupt is sent again.
 
 A finalizer is a `__del__`, the callback of a weak reference or of the garbage collector, or a
 callback from C.
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _AGAIN = signal.SIGURG
-"""The signal of an interrupt that is sent again. Without a handler it does nothing."""
+"""The signal that sends an interrupt again. Without a handler, it does nothing."""
 _MOMENT_S = 0.01
 
 
@@ -69,7 +69,7 @@ def lasting_interrupts() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """True for KeyboardInterrupt, and for an error that a library made from one."""
+    """True for KeyboardInterrupt, and for an error that a library raised because of one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

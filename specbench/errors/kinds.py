@@ -8,7 +8,7 @@ from typing import Self
 from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
-"""Largest number of available names to list. If there are more, only the closest are listed."""
+"""The most available names that a message lists. If there are more, it lists only the closest."""
 _OTHER_NAMES = {
     "fp16": "float16",
     "half": "float16",
@@ -16,9 +16,9 @@ _OTHER_NAMES = {
     "fp32": "float32",
     "float": "float32",
 }
-"""The meaning of names that other programs use."""
+"""Names that other programs use -> our names."""
 _NO_SEPARATORS = str.maketrans("", "", "-_ ")
-"""Removes the characters that people write differently in names."""
+"""Translation table that removes the separators, which people write differently in names."""
 
 
 class SpecbenchError(Exception):
@@ -37,7 +37,7 @@ class SpecbenchError(Exception):
         self.hint = without_password(hint)
 
     def at(self, place: str) -> Self:
-        """The same error, its message preceded by the place where it was raised."""
+        """A copy of the error whose message begins with the place where it was raised."""
         located = copy(self)
         located.message = f"On {place}: {self.message}"
         located.args = (located.message,)
@@ -53,7 +53,8 @@ class UserError(SpecbenchError):
 class TooLarge(UserError):
     """A model that needs more memory than a device has free.
 
-    `num_gpus_needed` counts GPUs of the device's kind; 0 on a CPU.
+    `num_gpus_needed` is the number of GPUs of the device's kind that the model needs, or 0 on a
+    CPU.
     """
 
     def __init__(self, message: str, hint: str = "", *, num_gpus_needed: int = 0) -> None:
@@ -79,7 +80,7 @@ class ClockError(UserError):
 
 
 def checked_seconds(seconds: float, what: str) -> float:
-    """The seconds that `what` took, if a running clock can have measured them.
+    """Return the seconds that `what` took if a running clock can have measured them.
 
     Raises:
         ClockError: they are zero or negative.
@@ -103,8 +104,9 @@ class ContractFault(MethodFault):
 
 
 def same_name(name: str, available: Iterable[str]) -> str:
-    """The available name that differs from `name` at most in case, hyphens, underscores and spaces,
-    as "EAGLE-2" from "eagle2". The name itself if there is none, or if there are several.
+    """Return the available name that differs from `name` only in case, hyphens, underscores and
+    spaces, such as "EAGLE-2" for "eagle2". Return `name` itself if there is no such name, or if
+    there are several.
     """
     names = {*available}
     if name in names:
@@ -118,14 +120,16 @@ def _folded(name: str) -> str:
 
 
 def _closest(name: str, names: list[str]) -> list[str]:
-    """The name closest to a misspelt one, upper and lower case alike; none if nothing is near."""
+    """The name closest to a misspelt one, in a list. The list is empty if no name is close."""
     return get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
 
 
 def unknown_name(
     kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
 ) -> UserError:
-    """The error for an unknown name `of` something, with the closest and the available names."""
+    """The error for an unknown name. It lists the closest and the available names. `of` says whose
+    name it is.
+    """
     names = sorted(available)
     meant = _OTHER_NAMES.get(name.lower())
     closest = [meant] if meant in names else _closest(name, names)

@@ -1,4 +1,4 @@
-"""Describe errors of other code: libraries, methods and plug-ins."""
+"""Describe errors that libraries, methods and plug-ins raise."""
 
 import logging
 import sys
@@ -10,10 +10,11 @@ _LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "n
 
 
 def reason_of(error: BaseException) -> str:
-    """First line of another library's error message, or the error's class name.
+    """The first line of the message of a library's error, or the error's class if it has no
+    message.
 
-    The message of a compiler error begins with the place, so its `error_message`, or its cause's,
-    is used instead.
+    The message of a compiler error begins with a place in the source, so `error_message` is used
+    instead, or the message of the error's cause.
     """
     message = str(error)
     if hasattr(error, "error_message"):
@@ -31,8 +32,8 @@ def describe_error(error: BaseException) -> str:
 
 
 def describe_fault(error: BaseException) -> str:
-    """The class and first line of an error, and the last line of a method's or plug-in's code that
-    it passed: "KeyError: 'weights' (my_idea.py:21 in propose)".
+    """The class and the first line of an error, with the last line of a method or plug-in in its
+    traceback, such as "KeyError: 'weights' (my_idea.py:21 in propose)".
     """
     lines_of_methods = [
         f" ({Path(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name})"
@@ -52,5 +53,5 @@ def is_debugging() -> bool:
 
 
 def debug_traceback(error: BaseException) -> str:
-    """The traceback, if --debug asks for it; else empty."""
+    """The traceback of an error with --debug, else an empty text."""
     return "".join(traceback.format_exception(error)) if is_debugging() else ""

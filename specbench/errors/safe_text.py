@@ -1,4 +1,4 @@
-"""Text that is safe to print: without control characters, commands of a CI system or passwords."""
+"""Make text safe to print, without control characters, commands for a CI system, or passwords."""
 
 import os
 import re
@@ -7,8 +7,8 @@ from typing import Any
 
 _LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _COMMAND = "##["
-"""The beginning of a command of GitHub Actions anywhere in a line; "::" begins one only at its
-start.
+"""Begins a command of GitHub Actions anywhere in a line. "::" begins a command only at the start of
+a line.
 """
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
@@ -16,7 +16,7 @@ _LATER_CONTROLS = range(0x80, 0xA0)
 """Control characters beyond ASCII, which some terminals obey."""
 _LINE_SEPARATORS = (0x2028, 0x2029)
 _DIRECTION_MARKS = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Marks that reorder text."""
+"""Marks that change the direction of text."""
 _INVALID = (*range(0xD800, 0xE000), 0xFEFF, 0xFFFE, 0xFFFF)
 """Lone surrogates, byte order marks and code points that are not characters."""
 
@@ -32,18 +32,20 @@ _VISIBLE_SIGNS_IN_PROSE = {
 
 
 def printable(text: str) -> str:
-    """The text on one line, with control characters as visible signs: "␛" for an escape."""
+    """The text on one line, with visible signs in place of control characters, such as "␛" for an
+    escape.
+    """
     shown = text if text.isprintable() else text.translate(_VISIBLE_SIGNS)
     return shown.replace(_COMMAND, "## [")
 
 
 def without_password(text: str) -> str:
-    """The text without users and passwords in its addresses."""
+    """The text without the user names and passwords in its addresses."""
     return _PASSWORD.sub("***@", text) if "@" in text else text
 
 
 def printable_values(value: Any) -> Any:
-    """The value with every text in it on one line, without control characters and passwords."""
+    """The value with each of its texts on one line, without control characters and passwords."""
     if isinstance(value, str):
         return without_password(printable(value))
     if isinstance(value, dict):
@@ -52,7 +54,9 @@ def printable_values(value: Any) -> Any:
 
 
 def first_line(text: str, most: int = 160) -> str:
-    """The first line of a text without control characters, cut to `most` characters."""
+    """The first line of a text that is not empty, without control characters and cut to `most`
+    characters.
+    """
     line = next((line for line in text.splitlines() if line.strip()), "")
     shown = "".join(character if character.isprintable() else " " for character in line)
     return cut(shown.strip(), most)
@@ -64,19 +68,21 @@ def cut(text: str, most: int) -> str:
 
 
 def few(items: Sequence[str], most: int = 3) -> str:
-    """The first items, and the number of the others: "a, b, c and 4 more"."""
+    """The first items and the number of the others, such as "a, b, c and 4 more"."""
     rest = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + rest
 
 
 def visible(text: str) -> str:
-    """The text with control characters as visible signs; its length and lines stay."""
+    """The text with visible signs in place of control characters. It keeps its length and its
+    lines.
+    """
     shown = text.translate(_VISIBLE_SIGNS_IN_PROSE).replace(_COMMAND, "##\uff3b")
     return _LEADING_COLONS.sub("\\1\ua789", shown)
 
 
 def terminal_text(text: str) -> str:
-    """Text of several lines for a terminal or the log of a CI system, without commands."""
+    """The lines of a text for a terminal or for the log of a CI system, without commands."""
     shown = "\n".join(map(printable, text.split("\n")))
     is_ci = os.environ.get("GITHUB_ACTIONS") == "true"
     return shown.replace("::", "\ua789\ua789") if is_ci else shown

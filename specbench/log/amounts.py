@@ -12,7 +12,7 @@ _MOST_IN_HEADER = 2.0**63
 
 
 def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
-    """A message for each number in a JSON value that is too large for a run's header.
+    """Yield a message for each number in a JSON value that is too large for a run's header.
 
     A message begins with the path of the number, such as "$.spec.seed". `path` is the path of
     `content` itself; "$" is the path of a whole file.

@@ -26,28 +26,30 @@ does not claim to be lossless, a bug is called `lossy`.
 """
 
 MOST_UNSEEN = 0.2
-"""A test of sampled tokens is evidence if it would find a mean total variation of this size."""
+"""The largest mean total variation that a test may miss. A test of sampled tokens counts as
+evidence if it would find a difference of this size.
+"""
 
 
 class AuditTest(Struct, frozen=True, omit_defaults=True):
     """One test of one method's output."""
 
     subject: Subject
-    """The part of the method that is tested."""
+    """What is tested."""
     name: str
     """Name of the test."""
     num: int
-    """Answers, logit rows, draft tokens, sampled tokens or outcomes tested."""
+    """Number of tested answers, rows of logits, draft tokens, sampled tokens or outcomes."""
     effect: float
     """Size of the difference found."""
     unit: str = ""
     """Unit of the effect."""
     p_value: float | None = None
-    """P-value, corrected for the number of tests; absent for a test with a limit."""
+    """P-value, corrected for the number of tests. Absent for a test with a limit."""
     limit: float | None = None
-    """Largest effect that passes; absent with a p-value."""
+    """Largest effect that passes the test. Absent for a test with a p-value."""
     is_failed: bool = False
-    """True if the difference is larger than chance and rounding explain."""
+    """True if chance and rounding do not explain the difference."""
 
 
 class MethodAudit(Struct, frozen=True, omit_defaults=True):
@@ -58,7 +60,8 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature of the run."""
     level: float
-    """Sampling temperature of the tested answers: the run's, or a higher one."""
+    """Sampling temperature of the tested answers, which is the run's temperature or a higher one.
+    """
     status: AuditStatus = msgspec.field(default="no difference", name="verdict")
     """Status of the method's answers."""
     num_answers: int = 0
@@ -70,11 +73,11 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     num_tokens: int = 0
     """Sampled tokens tested."""
     smallest_tv: float | None = None
-    """Smallest mean total variation, to or from the likeliest token, that 80 % of audits find;
-    absent without sampled tokens.
+    """Smallest mean total variation, to or from the most likely token, that 80 % of audits would
+    find. Absent if no sampled tokens were tested.
     """
     fault: str = ""
-    """Error that ended the method's answers; absent if there was none."""
+    """Error that stopped the method. Absent if there was none."""
     tests: tuple[AuditTest, ...] = ()
     """Tests."""
 
@@ -106,7 +109,9 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     """Results by method and temperature."""
 
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
-        """The results of a method at a temperature of the run, and at the raised temperature."""
+        """The results of a method at a temperature of the run, and at the raised temperature that
+        goes with it.
+        """
         return tuple(
             audit
             for audit in self.results
@@ -114,7 +119,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """Why the audit gives no verdict on a method at a temperature of the run; empty if it does.
+        """Explain why the audit gives no verdict on a method at a temperature of the run. Empty if
+        it does.
 
         `method` is a spelling with options. The audit gives a verdict if a test failed, if greedy
         answers were compared with vanilla's (or are vanilla's), or if enough sampled tokens were
@@ -143,16 +149,18 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     @property
     def smallest_tv(self) -> float | None:
-        """The largest of the methods' values: a larger difference would be found in any method."""
+        """The largest of the methods' values. The audit would find a larger difference in any
+        method.
+        """
         variations = [audit.smallest_tv for audit in self.results if audit.smallest_tv]
         return max(variations, default=None)
 
 
 class Unjudged(NamedTuple):
-    """A lossless method on which an audit gives no verdict at a temperature."""
+    """A lossless method for which an audit gives no verdict at a temperature."""
 
     label: str
-    """Method and temperature, for readers."""
+    """Method and temperature in words."""
     temperature: float
     """Sampling temperature of the run."""
     reason: str
@@ -160,9 +168,9 @@ class Unjudged(NamedTuple):
 
 
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
-    """The lossless methods on which the audit gives no verdict, once per temperature without one.
+    """Yield each lossless method with each temperature for which the audit gives no verdict on it.
 
-    The baseline is left out, and so are methods that did not run because they had no checkpoint.
+    The baseline and methods that did not run because they had no checkpoint are left out.
     """
     for method in header.method_labels:
         if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
@@ -174,7 +182,7 @@ def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
 
 
 def records_hash(folder: Path) -> str:
-    """The SHA-256 hash of the file with a run's records; empty without records."""
+    """The SHA-256 hash of the file with a run's records, or an empty text if there is no such file."""
     try:
         with open_lines(folder / SAMPLES) as file:
             return file_digest(file, "sha256").hexdigest()
@@ -194,7 +202,7 @@ def write_audit(folder: Path, audit: StoredAudit) -> None:
 
 
 def read_audit(folder: Path) -> StoredAudit | None:
-    """The audit of the run in a folder; None without one.
+    """Read the audit of the run in a folder, or return None if there is none.
 
     Raises:
         RunFolderError: the file cannot be read, or is of a newer version.

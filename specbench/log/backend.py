@@ -1,4 +1,4 @@
-"""The parts of a run's header that its backend reports, such as kernels, servers and bandwidth."""
+"""The parts of a run's header that the backend reports, such as kernels, servers and bandwidth."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -16,22 +16,22 @@ class Preparation(Struct, frozen=True, omit_defaults=True):
     load_s: float
     """Seconds to load the models."""
     warm_up_s: float | None = None
-    """Seconds of warm-up; absent if nothing was left to run."""
+    """Seconds of the warm-up. Absent if no samples were left to run."""
     num_late: int = 0
     """CUDA graphs captured after the warm-up; absent if none."""
 
 
 class HookTimes(Struct, frozen=True, omit_defaults=True):
-    """Seconds of a method's own code while no completion is timed."""
+    """Seconds that a method's code took outside the timed completions."""
 
     build_s: float = 0.0
     """Seconds to build the drafter and to load its weights."""
     remember_s: float = 0.0
-    """Seconds of `remember`, after completions."""
+    """Seconds of `remember`, which runs after completions."""
     forget_s: float = 0.0
-    """Seconds of `forget`, before each pass."""
+    """Seconds of `forget`, which runs before each pass."""
     untimed_s: float = 0.0
-    """Seconds of untimed completions: in the warm-up, and to prime samples on a GPU."""
+    """Seconds of untimed completions in the warm-up, and of those that prime samples on a GPU."""
     untimed_steps: int = 0
     """Steps of the untimed completions."""
     untimed_prefills: int = 0
@@ -46,18 +46,20 @@ class WeightsPrint(Struct, frozen=True):
     at_end: str
     """Fingerprint of the same numbers after the last completion."""
     share: float
-    """Share of the weights' bytes that the fingerprints cover; below 1 if they cover a sample."""
+    """Share of the weights' bytes that the fingerprints cover. It is below 1 if they cover only a
+    sample.
+    """
     seconds: float
     """Seconds that both fingerprints took."""
     skipped: tuple[str, ...] = ()
-    """Weights without a fingerprint, since they are not in memory."""
+    """Weights that have no fingerprint because they are not in memory."""
 
 
 class RooflineHeader(Struct, frozen=True, omit_defaults=True):
-    """Memory bandwidth, and the bytes that a step reads."""
+    """The memory bandwidth, and the bytes that a step reads."""
 
     bandwidth_bytes_per_s: float
-    """Measured bandwidth of the memory: the largest sample."""
+    """Measured memory bandwidth, which is the largest sample."""
     cache_bytes: int
     """Size of the last-level cache; 0 if unknown."""
     target_bytes: int
@@ -69,25 +71,31 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     draft_bytes: dict[str, float] = {}
     """Bytes that drafting reads per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}
-    """Bandwidth by number of CPU threads; absent if all methods have the same number."""
+    """Bandwidth by number of CPU threads. Absent if all methods use the same number."""
     block_bytes: int = 0
-    """Bytes read to measure the bandwidth, or copied in older runs on a GPU; 0 if unknown."""
+    """Bytes that were read to measure the bandwidth, or copied in older runs on a GPU. 0 if
+    unknown.
+    """
     unread_bytes: int = 0
-    """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
+    """The part of target_bytes for experts that a token does not choose. 0 if the model is dense or
+    the number is unknown.
+    """
     bandwidth_samples: tuple[float, ...] = ()
-    """Bandwidth before and after the run; absent if measured once."""
+    """Bandwidth before and after the run. Absent if it was measured only once."""
     nominal_bytes_per_s: float = 0.0
-    """Bandwidth by the memory's clock and bus width; 0 if the driver does not report them."""
+    """Bandwidth computed from the memory's clock and bus width. 0 if the driver does not report
+    them.
+    """
     copy_bytes_per_s: float = 0.0
-    """Bandwidth of a GPU's copies; 0 on a CPU, and in older runs, which only copied."""
+    """Bandwidth of copies on a GPU. 0 on a CPU, and in older runs, which measured only copies."""
     vanilla_ratios: tuple[float, ...] = ()
-    """Time of vanilla's step / time of a plain step of one row, measured before and after the
+    """Time of a step of vanilla / time of a plain step of one row, measured before and after the
     run.
     """
 
 
 class ProductChoice(Struct, frozen=True):
-    """The launch of a linear layer on a GPU, chosen for its time and its result."""
+    """The launch of a linear layer on a GPU, which was chosen for its speed and its correct result."""
 
     rows: int
     """Largest number of rows for which the launch is used."""
@@ -96,45 +104,48 @@ class ProductChoice(Struct, frozen=True):
     is_gated: bool
     """True if the weight holds both the gate and the up projection."""
     launch: str
-    """The chosen launch: a kernel of specbench, or torch."""
+    """The chosen launch, which is a kernel of specbench, or torch."""
     chain_us: dict[str, float]
-    """Microseconds of a chain of layers with this layer in it, by launch tried."""
+    """Microseconds of a chain of layers that contains this layer, for each launch that was tried.
+    """
     rejected: dict[str, str]
-    """Launches not used, with the reason."""
+    """Launches that were rejected, with the reason."""
 
 
 class Kernels(Struct, frozen=True, omit_defaults=True):
     """The kernels that compute the layers."""
 
     name: Annotated[str, shown_as("kernels")]
-    """Transformers, torch, triton with its version, or native code with its compiler."""
+    """Name of the kernels: transformers, torch, triton with its version, or native code with its
+    compiler.
+    """
     reason: str | None
-    """The reason if specbench's own kernels are not used; otherwise null."""
+    """Why specbench's own kernels are not used. Null if they are."""
     products: tuple[ProductChoice, ...] = ()
-    """Chosen launches of linear layers; absent if there was no choice."""
+    """Chosen launches of linear layers. Absent if there was no choice."""
 
 
 class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
-    """The execution of a method's steps."""
+    """How the steps of a method are executed."""
 
     mode: Annotated[Literal["eager", "graph"], shown_as("execution")]
     """eager: operations are launched one by one; graph: they are replayed as CUDA graphs."""
     reason: str | None
-    """The reason if graphs are not used; null if they are, or if eager mode was requested."""
+    """Why graphs are not used. Null if they are used, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """True if one graph computes a whole step; absent if not, as with phases, traces or checks of
-    drafts.
+    """True if one graph computes a whole step. Absent if not, for example with --phases, --trace or
+    --check-drafts.
     """
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""
-    """Published layout of the drafter's checkpoint; absent if there is only one."""
+    """Published layout of the drafter's checkpoint. Absent if there is only one layout."""
     weights_facts: tuple[str, ...] = ()
     """Output layer and rotary embedding of the drafter's checkpoint; absent if unknown."""
     num_positions: int = 0
-    """Positions for which the drafter's checkpoint was made; absent if unknown."""
+    """Number of positions for which the drafter's checkpoint was made. Absent if unknown."""
     has_guessed_layers: bool = False
-    """True if a formula chose the layers, since no option and no config names them."""
+    """True if a formula chose the layers because no option and no config names them."""
 
 
 class ServerHeader(Struct, frozen=True, omit_defaults=True):
@@ -143,41 +154,46 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     url: str
     """Address of the server."""
     software: str
-    """Name and version of the software; `unknown` if the server does not report them."""
+    """Name and version of the software, or `unknown` if the server does not report them."""
     model: str
     """Name of the model at the server."""
     protocol: str
-    """Protocol of the requests: completions, chat, or an engine's own."""
+    """Protocol of the requests: completions, chat, or a protocol of the engine."""
     sends_token_ids: bool = False
-    """True if the server sends token ids; if not, the text is tokenised."""
+    """True if the server sends token ids. If not, the text is tokenised."""
     command: tuple[str, ...] = ()
-    """Command that started the server, with paths cut to names; absent for a given URL."""
+    """Command that started the server, with only the last name of each path. Absent if the user
+    gave the URL.
+    """
 
     @property
     def software_phrase(self) -> str:
-        """Name and version in words. llama.cpp may report only the number of its build."""
+        """The name and version in words. llama.cpp may report only its build number."""
         software = self.software.removesuffix("-unknown")
         name = software.removesuffix(UNKNOWN).strip()
         return software if software == name else f"{name}, version unknown".removeprefix(", ")
 
 
 class Arrangement(Struct, frozen=True, omit_defaults=True):
-    """How the servers that the run started took turns, and the memory that decided it."""
+    """How the servers that the run started took turns, and the memory that decided this."""
 
     is_side_by_side: bool
-    """True if all servers run at once and take turns by block; else one runs at a time, by pass."""
+    """True if all servers run at once and take turns after each block. If not, one server runs at a
+    time, and they take turns after each pass.
+    """
     needed_bytes: int = 0
-    """Estimated bytes of all servers' weights, caches and processes; absent if not counted."""
+    """Estimated bytes of the weights, caches and processes of all servers. Absent if not counted.
+    """
     free_bytes: int = 0
-    """Bytes that were free before the first start; absent if not counted."""
+    """Bytes that were free before the first server started. Absent if not counted."""
     gpu_share: float = 0.0
-    """Share of the GPU's memory that each server got; absent without a GPU."""
+    """Share of the GPU's memory that each server got. Absent without a GPU."""
     reason: str = ""
-    """Why only one server runs at a time; absent if memory is the reason."""
+    """Why only one server runs at a time. Absent if memory is the reason."""
 
 
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
-"""Counters of servers that grow only if there are drafts. An engine has some of them."""
+"""Counters of servers that grow only if there are drafts. Each engine has only some of them."""
 
 
 def counted_drafts(growth: Mapping[str, float]) -> int:
@@ -186,22 +202,23 @@ def counted_drafts(growth: Mapping[str, float]) -> int:
 
 
 class ServerUse(Struct, frozen=True, omit_defaults=True):
-    """Memory and energy of a server on this machine in a block."""
+    """The memory and energy that a server on this machine used in a block."""
 
     memory_bytes: int | None = None
-    """Memory of the server's processes (PSS) at the end; absent if it cannot be read."""
+    """Memory of the server's processes (PSS) at the end of the block. Absent if it cannot be read.
+    """
     gpu_memory_bytes: int | None = None
-    """Memory of these processes on GPUs; absent if the driver does not list them."""
+    """Memory of these processes on GPUs. Absent if the driver does not list them."""
     energy_j: float | None = None
-    """Joules in the block, minus those of an idle server; absent if not measured."""
+    """Joules used in the block, minus those of an idle server. Absent if not measured."""
     meters: tuple[str, ...] = ()
     """GPUs and processor packages whose energy was measured."""
     idle_w: float = 0.0
-    """Watts of these GPUs and packages while the server was idle, which are subtracted."""
+    """Watts of these GPUs and packages while the server was idle. Their energy is subtracted."""
     tick_s: float = 0.0
-    """Seconds between two changes of the slowest counter."""
+    """Seconds between two changes of the counter that changes least often."""
     absent: tuple[str, ...] = ()
-    """Reasons why the energy, or a part of it, is missing; absent if there are none."""
+    """Why the energy, or a part of it, is missing. Absent if nothing is missing."""
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
@@ -216,7 +233,8 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     repeat: int
     """Pass over the prompts."""
     duration_s: float
-    """Seconds in which any request was under way; at a rate, all seconds until the last token."""
+    """Seconds in which a request was in flight. At a given rate, all seconds until the last token.
+    """
     num_requests: int
     """Requests of the block."""
     num_failed: int = 0
@@ -224,21 +242,27 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     num_tokens: int = 0
     """Tokens of the answers that did not fail."""
     num_before: int = 0
-    """Requests of the block that an earlier part of the run completed; absent if none."""
+    """Requests of the block that an earlier part of the run completed. Absent if there are none."""
     num_repeats: int = 0
-    """Requests that were repeated only to keep the load, without a record; absent if none."""
+    """Requests that were repeated only to keep up the load, and have no record. Absent if there are
+    none.
+    """
     client_s: float = 0.0
-    """CPU seconds of the client."""
+    """CPU seconds that the client used."""
     concurrency: int = 0
     """Requests at once."""
     request_rate: float = 0.0
     """Requests per second."""
     counters: dict[str, float] = {}
-    """Increase of the server's counters; absent if it has none."""
+    """Increase of the server's counters. Absent if the server has none."""
     idle_cpu_s: dict[str, float] = {}
-    """CPU seconds of the other methods' servers during the block; absent if they were idle."""
+    """CPU seconds that the servers of other methods used during the block. Absent if they were
+    idle.
+    """
     idle_gpu: dict[str, float] = {}
-    """Largest share of a GPU's time that the other methods' servers used; absent if idle."""
+    """Largest share of a GPU's time that the servers of other methods used. Absent if they were
+    idle.
+    """
     use: ServerUse | None = None
     """Memory and energy of the server; absent in older runs."""
 
@@ -247,9 +271,9 @@ class WorkerHeader(Struct, frozen=True, omit_defaults=True):
     """A process of a cluster that completed samples of the run."""
 
     node: str
-    """First digits of Ray's id of the machine."""
+    """The first digits of Ray's id for the machine."""
     gpu_ids: tuple[str, ...]
-    """Numbers of the worker's GPUs on that machine; empty for a CPU."""
+    """Numbers of the worker's GPUs on that machine. Empty for a CPU."""
     environment: Environment
     """Hardware and software of that machine."""
     preparation: Preparation | None = None

@@ -1,4 +1,4 @@
-"""The fields in which two runs differ, and how to show them as text."""
+"""A field in which two runs differ, and texts that describe such differences."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Difference:
     role: Role
     """Role of the field."""
     method: str = ""
-    """The method named at the end of `what`; empty if there is none."""
+    """The method whose name ends `what`, or an empty text."""
     options: tuple[str, ...] = ()
-    """The changed options of the method: "num_tokens 5 -> 3"; empty for other fields."""
+    """The changed options of the method, such as "num_tokens 5 -> 3". Empty for other fields."""
 
     def describe(self, first: str = "the first", second: str = "the second") -> str:
         """The difference in words. `first` and `second` are names for the two runs."""
@@ -45,13 +45,14 @@ class Difference:
 
 
 def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
-    """The differences in words, with the ids of the two runs if these differ."""
+    """The differences in words. They name the two runs if the runs have different ids."""
     names = [first.id, second.id] if first.id != second.id else []
     return [difference.describe(*names) for difference in conflicts]
 
 
 def change_lines(differences: Iterable[Difference]) -> list[str]:
-    """The differences as lines, from the first run to the second: "dtype: float32 -> bfloat16".
+    """The differences as lines that lead from the first run to the second, such as "dtype: float32
+    -> bfloat16".
 
     The line for a method's options does not name the field: "sps: num_tokens 5 -> 3". If a field
     changes in the same way for several methods, they share a line: "execution of 11 methods:

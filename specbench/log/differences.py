@@ -1,4 +1,4 @@
-"""Find the differences between two runs' headers, by the roles of fields (see `options`)."""
+"""Find the fields in which the headers of two runs differ. `options` explains their roles."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -68,17 +68,17 @@ class _Field(NamedTuple):
     role: Role = "note"
     """Role of the field, or of its part if the field has none."""
     what: str = ""
-    """Name of the field for readers; empty if it has none."""
+    """Name of the field for readers, or an empty text."""
     method: str = ""
-    """The method named at the end of `what`; empty if there is none."""
+    """The method whose name ends `what`, or an empty text."""
 
 
 _MISSING: Any = object()
-"""Stands for the content of a field that a header does not have."""
+"""Stands for the content of a field that is missing in a header."""
 
 
 def _exact_fields(header: Struct) -> Iterator[_Field]:
-    """All fields of the header except notes. The part of a field is the first name of its path."""
+    """All fields of a header except notes. The part of a field is the first name in its path."""
     for field in _walk(_Field(header), is_exact=True):
         part_path = field.path.partition(".")[0]
         is_absent_part = field.path == part_path and field.content is None  # "threads": None
@@ -87,7 +87,7 @@ def _exact_fields(header: Struct) -> Iterator[_Field]:
 
 
 def _named_fields(header: RunHeader) -> Iterator[_Field]:
-    """The fields that have a name for readers, and four facts that combine several fields."""
+    """The fields with a name for readers, and four facts that combine several fields."""
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     threads = header.threads.text if header.threads else str(header.num_threads)
     yield from (field for field in _walk(_Field(header)) if field.what)
@@ -207,7 +207,7 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 
 
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of one field in two headers, in words; None if they do not differ.
+    """The contents of a field in two headers, in words, or None if they do not differ.
 
     A content is `_MISSING` if a header lacks the field: only a checkpoint's file differs then.
     """
@@ -242,7 +242,7 @@ def _option_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iter
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of one field in two headers, in JSON; None if they do not differ.
+    """The contents of a field in two headers, in JSON, or None if they do not differ.
 
     A content is `_MISSING` if a header lacks the field, and becomes null. If one header lacks an
     option, or has None for a hash, this is not a difference.
@@ -259,7 +259,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
-    """Both hashes or sizes of a file, or "there" and "missing", as text; None if they are equal."""
+    """The hashes or sizes of a file, or "there" and "missing", or None if they do not differ."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
     if first.sha256 and second.sha256 and first.sha256 != second.sha256:
@@ -270,7 +270,7 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """Hash and origin of a task's prompts in two runs, as text; None if they do not differ.
+    """The hash and the origin of a task's prompts in two runs, or None if they do not differ.
 
     Another `--limit` on the same file is not a difference: the samples that both runs have agree.
     """
@@ -285,7 +285,7 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """The content of a header's field in words: "none" if it is empty, "unknown" if it is None.
+    """The content of a field in words. An empty content is "none", and None is "unknown".
 
     A mapping is shown as "ngram=2, num_tokens=5", a tuple as its elements.
     """

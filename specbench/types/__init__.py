@@ -1,6 +1,6 @@
-"""The vocabulary: values that travel between packages and are logged.
+"""Types of the values that packages exchange and that the log stores.
 
-Plain numbers, strings and token ids.
+They hold plain numbers, strings and token ids.
 """
 
 from specbench.types.completion import (

@@ -1,4 +1,4 @@
-"""Requests and their completions, step by step."""
+"""Requests, and their completions with the steps."""
 
 from dataclasses import astuple, dataclass, field
 from typing import Literal
@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 StopReason = Literal["eos", "budget", "length"]
-"""Reason that ended a completion: an end token, the request's budget of new tokens, or the
-end of the model's context. (Servers call the budget "length".)
+"""Why a completion ended: at an end token, at the request's budget of new tokens, or at the end of
+the model's context. Servers call the budget "length".
 """
 
 
@@ -18,9 +18,9 @@ class Sampling:
     temperature: float = 0.0
     """Temperature of the logits; 0 is greedy."""
     top_p: float = 1.0
-    """Probability of the nucleus; 1 is off."""
+    """Probability of the nucleus. 1 turns nucleus sampling off."""
     top_k: int = 0
-    """Number of tokens to sample among; 0 is off."""
+    """Number of the most likely tokens to sample from. 0 allows all tokens."""
 
     @property
     def is_greedy(self) -> bool:
@@ -41,7 +41,7 @@ class Request:
     max_new_tokens: int
     """Most tokens of the answer."""
     sampling: Sampling = field(default_factory=Sampling)
-    """Sampling of the answer."""
+    """Sampling settings for the answer."""
     eos_ids: frozenset[int] = frozenset()
     """End tokens."""
     seed: int = 0
@@ -55,21 +55,21 @@ class Step:
     num_nodes: int
     """Nodes of the tree, root and scratch nodes included."""
     accept_length: int
-    """Tokens that the step emitted: accepted draft tokens plus the bonus token, less what EOS or
-    the budget cut.
+    """Tokens that the step emitted: the accepted draft tokens and the bonus token, without tokens
+    that EOS or the budget cut off.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Seconds of the decode steps by phase, summed over the steps; see `engine.clock`."""
+    """Seconds of the decode steps by phase, summed over the steps. `engine.clock` measures them."""
 
     draft_s: float
-    """Drafting: observe the last step, propose the next tree."""
+    """Drafting: the drafter observes the last step and proposes the next tree."""
     verify_s: float
     """Forward of the target."""
     commit_s: float
-    """Acceptance rule, and commit of the accepted path."""
+    """Acceptance rule, and commit of the accepted path to the cache."""
     host_s: float
     """The rest, on the host: counting tokens."""
 
@@ -88,14 +88,15 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Figures of an answer from a server, in addition to its times. None stands for unknown."""
+    """Numbers of an answer from a server, besides its times. None stands for an unknown number."""
 
     began_s: float
     """Seconds from the start of the block to the request."""
     gaps_s: tuple[float, ...] = ()
     """Seconds between arrivals of tokens (inter-token latency)."""
     reported_tokens: int | None = None
-    """Tokens that the server counted; null if it sent token ids, which are then counted."""
+    """Tokens that the server counted. Null if the server sent token ids, which are counted instead.
+    """
     num_accepted: int | None = None
     """Accepted draft tokens that the server counted for this answer."""
     num_drafts: int | None = None
@@ -105,17 +106,19 @@ class Serving:
     server_decode_s: float | None = None
     """Seconds of the other tokens by the server's own clock."""
     num_retries: int = 0
-    """Earlier attempts that the server refused before it began to answer."""
+    """Attempts that the server refused before it began to answer."""
     num_reasoning: int | UnsetType = UNSET
-    """Characters that the server sent as reasoning, in front of the text; absent if none."""
+    """Characters that the server sent as reasoning before the text. Absent if there are none."""
     num_hidden: int | UnsetType = UNSET
-    """Tokens counted that are not in the text, such as marks around reasoning; absent if none."""
+    """Counted tokens that are not in the text, such as marks around reasoning. Absent if there are
+    none.
+    """
     reported_prompt_tokens: int | UnsetType = UNSET
-    """Tokens of the prompt that the server counted; 0 if it gave no count, absent in older runs."""
+    """Tokens of the prompt that the server counted. 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server took from a cache; absent if it does not say."""
     num_drafted: int | UnsetType = UNSET
-    """Draft tokens that the server counted for this answer; absent if it counts none."""
+    """Draft tokens that the server counted for this answer. Absent if it does not count them."""
     drafts_by_length: tuple[int, ...] | UnsetType = UNSET
     """Numbers of drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
     drafts_by_accepted: tuple[int, ...] | UnsetType = UNSET
@@ -124,10 +127,10 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Output of one request, and the time it took.
+    """The output of one request, and its times.
 
-    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step. None
-    stands for values that were not measured.
+    `1 + sum(accept_lengths) == num_tokens` always holds, because the first token is the prefill's
+    and belongs to no step. None stands for a value that was not measured.
     """
 
     token_ids: tuple[int, ...]
@@ -143,18 +146,18 @@ class Completion:
     phases: Phases | None = None
     """Seconds of the decode steps by phase."""
     peak_memory_bytes: int | None = None
-    """Peak memory of the device: the target, its cache and what this method alone needs."""
+    """Peak memory of the device for the target, its cache and this method alone."""
     energy_j: float | None = None
     """Energy of the whole card in joules."""
     trace: tuple[TracedStep, ...] = ()
-    """Steps with their drafts' log-probabilities; empty without --trace."""
+    """Steps with the log-probabilities of their drafts. Empty without --trace."""
     draft_prefill_s: float | None = None
-    """The part of `decode_s` in which the drafter read the prompt; None on a GPU, where measuring
-    it would wait for the device.
+    """The part of `decode_s` in which the drafter read the prompt. None on a GPU, where measuring
+    it would mean waiting for the device.
     """
     outer_s: float | None = None
-    """Seconds of the whole completion by a clock outside the loop, including the loop's work before
-    and after.
+    """Seconds of the whole completion, measured by a clock outside the decoding loop. They include
+    the loop's work before and after the timed parts.
     """
 
     @property
@@ -175,7 +178,9 @@ class Completion:
 
     @property
     def least_s(self) -> float:
-        """The smallest of its times: negative if the clock went back, 0 if it stood still."""
+        """The smallest of the completion's times. It is negative if the clock went back, and 0 if
+        it stood still.
+        """
         outer_s = self.wall_s if self.outer_s is None else self.outer_s
         phases = astuple(self.phases) if self.phases else ()
         parts = (self.draft_prefill_s or 0.0, outer_s - self.wall_s, *phases)  # may be zero

@@ -1,4 +1,4 @@
-"""Declarations of a method: its name, its options, its memory and its profile."""
+"""Names and types with which methods declare their options, memory and acceptance profile."""
 
 from dataclasses import field
 from typing import Literal, TypeAlias, TypeVar
@@ -11,13 +11,13 @@ Scope = Literal["request", "run"]
 
 
 ProfileKind: TypeAlias = str
-"""Kind of data that an acceptance profile holds for each position of an answer: the name of a
-module of `specbench.tune.kinds`, such as "pool" or "text".
+"""The kind of data that an acceptance profile has for each position of an answer. It is the name of
+a module in `specbench.tune.kinds`, such as "pool" or "text".
 """
 
 OptionT = TypeVar("OptionT")
 
 
 def option(default: OptionT, text: str, **limits: float) -> OptionT:
-    """Declare a field of a method's options: its default, help, and limits (min and max)."""
+    """Declare an option of a method, with its default, its help and its limits (min and max)."""
     return field(default=default, metadata={"help": text, **limits})

@@ -6,8 +6,9 @@ VERSION = "0.1.0"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = _PACKAGE.parent
-"""The folder around the package: the checkout's root, if it is one."""
+"""The folder that contains the package. In a checkout, this is the root of the checkout."""
 ROOTS = (_PACKAGE, CHECKOUT) if (CHECKOUT / "pyproject.toml").is_file() else (_PACKAGE,)
-"""Folders that hold `datasets/` and `results/`: the wheel's, then a checkout's."""
+"""Folders that contain `datasets/` and `results/`: first the installed package, then the checkout.
+"""
 RUNS = Path("results/runs")
 """Default folder of runs."""

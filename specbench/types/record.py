@@ -1,4 +1,4 @@
-"""Records: answers of methods to requests, with the keys that name both."""
+"""Records of the answers that methods gave to requests, and the keys that identify them."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -8,7 +8,7 @@ from specbench.types.completion import Phases, Serving, StopReason, TracedStep
 
 
 class RequestKey(NamedTuple):
-    """Identity of a request over methods: every method answers it."""
+    """Identity of a request, which every method answers."""
 
     temperature: float
     """Sampling temperature; 0 is greedy."""
@@ -27,7 +27,7 @@ class RequestKey(NamedTuple):
 
 
 def seed_of(run_seed: int, key: RequestKey) -> int:
-    """The seed of a request's draws: the same for every method and temperature."""
+    """The seed for the random draws of a request. It is the same for all methods and temperatures."""
     identity = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
     digest = sha256(repr(identity).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1  # 63 bits: a positive integer everywhere
@@ -65,7 +65,9 @@ class RecordKey:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCounts:
-    """Counts and time of an answer that another tool measured. None: its file lacks the value."""
+    """Counts and time of an answer that another tool measured. None stands for a value that its
+    file lacks.
+    """
 
     num_tokens: int = 0
     """Tokens of the answer; 0 if it failed."""
@@ -76,9 +78,9 @@ class ImportedCounts:
     num_steps: int | None = None
     """Steps after the prefill."""
     total_s: float | None = None
-    """Seconds of the whole answer; of a failed answer, the seconds in its file."""
+    """Seconds of the whole answer. For a failed answer, the seconds that the file has."""
     answer_hash: str = ""
-    """Hash of the text, where the file has no text."""
+    """Hash of the text, if the file has no text."""
 
     @property
     def published_tokens(self) -> int:
@@ -88,23 +90,23 @@ class ImportedCounts:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of `samples.jsonl`: the outcome of one key.
+    """One line of `samples.jsonl`, which is one method's answer to one request.
 
-    A failed record has neither tokens nor times. None stands for values that were not measured.
+    A failed record has neither tokens nor times. None stands for a value that was not measured.
     """
 
     key: RecordKey
     """Method and request."""
     status: Literal["ok", "error"]
-    """Outcome; "error" if the answer failed."""
+    """"ok", or "error" if the answer failed."""
     prompt_tokens: int
-    """Tokens of the prompt; 0 if unknown, which only imported records may be."""
+    """Tokens of the prompt. 0 if unknown, which is possible only in imported records."""
     token_ids: tuple[int, ...] = ()
-    """Tokens of the answer; EOS is one of them. Imported records may have none."""
+    """Tokens of the answer, EOS included. Imported records may lack them."""
     text: str = ""
     """Text of the answer."""
     stop_reason: StopReason | None = None
-    """The reason for the end of the answer; None if it failed."""
+    """Why the answer ended. None if it failed."""
     prefill_s: float | None = None
     """Seconds until the first token is on the host."""
     decode_s: float | None = None
@@ -128,15 +130,15 @@ class Record:
     token_ends: tuple[int, ...] = ()
     """Characters of text up to the end of each token; empty in records of older versions."""
     is_paused: bool = False
-    """The machine paused, so the times are meaningless."""
+    """True if the machine paused during the answer, so that its times are not valid."""
     serving: Serving | None = None
     """Figures of an answer from a server."""
     place: int | None = None
-    """Place of the method in the order of the request, from 0; None in records of older versions
-    and from servers.
+    """Position of the method in the order in which methods answered this request, from 0. None in
+    records from servers or of older versions.
     """
     draft_prefill_s: float | None = None
-    """Seconds of `decode_s` in which the drafter read the prompt; None on a GPU."""
+    """The part of `decode_s` in which the drafter read the prompt. None on a GPU."""
     outer_s: float | None = None
     """Seconds of the whole completion by a second clock, outside the decoding loop."""
     origin: str = ""
@@ -152,7 +154,7 @@ class Record:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the answer. A server that sends text gives its own count."""
+        """The number of tokens of the answer. A server that sends only text also sends a count."""
         if self.imported:
             return self.imported.num_tokens
         reported = self.serving.reported_tokens if self.serving else None

@@ -1,4 +1,4 @@
-"""An answer's text in its parts: reasoning, and the content that the user reads."""
+"""Split the text of an answer into its reasoning and the content that the user reads."""
 
 import re
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _THOUGHT = re.compile(rf"(?:{_OPEN})(.*?)(?:{_CLOSE}|\Z)", re.DOTALL)
 
 
 CHANNEL = "<|channel|>"
-"""The token in front of a channel's name."""
+"""The token before the name of a channel."""
 _MESSAGE = re.compile(
     r"<\|channel\|>(.*?)<\|message\|>(.*?)(?=<\|(?:channel|start|end|return|call)\|>|\Z)", re.DOTALL
 )
@@ -26,19 +26,21 @@ class Reply(NamedTuple):
 
 
 def is_think_mark(token: str) -> bool:
-    """True for a token that opens or closes a part with reasoning, such as <think>."""
+    """True for a token that begins or ends reasoning, such as <think>."""
     return bool(_MARK.fullmatch(token))
 
 
 def is_thinking_open(prompt: str) -> bool:
-    """True if a prompt ends in an open think mark, so that the answer begins with reasoning."""
+    """True if a prompt ends with a mark that begins reasoning, so that the answer begins with
+    reasoning.
+    """
     return bool(re.search(rf"(?:{_OPEN})\s*\Z", prompt))
 
 
 def split_reply(text: str, num_reasoning: int = 0) -> Reply:
-    """The parts of an answer by its marks; without marks, all of it is content.
+    """The parts of an answer, as its marks show them. Without marks, the whole text is content.
 
-    `num_reasoning` is the number of characters in front that a server sent as reasoning.
+    `num_reasoning` is the number of characters at the start that a server sent as reasoning.
     """
     if num_reasoning:
         return Reply(text[num_reasoning:], text[:num_reasoning])
@@ -46,10 +48,10 @@ def split_reply(text: str, num_reasoning: int = 0) -> Reply:
 
 
 def split_thinking(text: str) -> Reply | None:
-    """The parts of an answer that begins with reasoning; None without think marks.
+    """The parts of an answer that begins with reasoning, or None if it does not.
 
-    The first mark may be missing, if the prompt ends with it, and the last, if the answer was cut.
-    In an answer that does not begin with a mark, later marks are text.
+    The first mark is missing if the prompt ends with it, and the last mark is missing if the answer
+    was cut. If other text comes before the first opening mark, all marks are ordinary text.
     """
     first = _MARK.search(text)
     if first and re.fullmatch(_CLOSE, first[0]):
@@ -61,7 +63,7 @@ def split_thinking(text: str) -> Reply | None:
 
 
 def split_channels(text: str) -> Reply | None:
-    """The parts of an answer in channels, as gpt-oss writes them; None without channels.
+    """The parts of an answer that gpt-oss wrote in channels, or None if the answer has no channels.
 
     The last message is the content, unless the answer was cut before it. Earlier messages are
     reasoning.

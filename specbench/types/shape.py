@@ -35,7 +35,7 @@ class Shape:
     architecture: str = "llama"
     """`model_type` of config.json."""
     own_head_dim: int | None = None
-    """Size of a head; null if it is hidden_size / num_heads."""
+    """Size of an attention head. Null if it is hidden_size / num_heads."""
 
     @property
     def head_dim(self) -> int:
@@ -49,7 +49,9 @@ class Shape:
 
     @property
     def num_parameters(self) -> int:
-        """Matrix weights, embeddings included; norms and biases (under 0.01 %) are left out."""
+        """The number of weights in matrices, embeddings included. Norms and biases (under 0.01 %)
+        are not counted.
+        """
         attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
         mlp = 3 * self.hidden_size * self.intermediate_size * self.num_experts
         return self.num_layers * (attention + mlp) + 2 * self.vocab_size * self.hidden_size

@@ -120,9 +120,7 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
         yield sentence
 
 
-def draft_figures(
-    answers: MethodAnswers, _count: CountTokens | None = None
-) -> Iterator[ImportedFigure]:
+def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
     """A method's tokens/s, and its MAT as users of llama.cpp compute it: tokens / (tokens -
     accepted draft tokens). Without times or accepted tokens, the number that needs them is left
     out.
