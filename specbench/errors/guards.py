@@ -89,7 +89,7 @@ def containing(what: str) -> Iterator[None]:
 
 @contextmanager
 def os_errors(what: str, hint: str = "", kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of the system into an error for users, whose message is `what` and the reason."""
+    """Turn an error of the system into an error for users that says `what` and the reason."""
     try:
         yield
     except OSError as error:

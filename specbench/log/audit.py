@@ -182,7 +182,7 @@ def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
 
 
 def records_hash(folder: Path) -> str:
-    """The SHA-256 hash of the file with a run's records, or an empty text if there is no such file."""
+    """The SHA-256 hash of the file with a run's records, or an empty text without such a file."""
     try:
         with open_lines(folder / SAMPLES) as file:
             return file_digest(file, "sha256").hexdigest()

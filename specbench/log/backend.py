@@ -95,7 +95,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class ProductChoice(Struct, frozen=True):
-    """The launch of a linear layer on a GPU, which was chosen for its speed and its correct result."""
+    """The launch of a linear layer on a GPU, chosen for its time and its correct result."""
 
     rows: int
     """Largest number of rows for which the launch is used."""

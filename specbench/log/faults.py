@@ -17,13 +17,13 @@ from specbench.log.time_faults import find_time_faults
 from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 _SLACK = 1.001
-"""Largest ratio of a sum of times to the whole time, since times are stored rounded."""
+"""The largest allowed ratio of a sum of times to the whole time. Stored times are rounded."""
 _CLOCK_S = 2.0
-"""Possible error of a run's duration in seconds, since its start and end are whole seconds."""
+"""The possible error of a run's duration, whose start and end are stored in whole seconds."""
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each fault of a run: something that `specbench run` cannot have written.
+    """Yield a sentence for each fault of a run, which `specbench run` cannot have written.
 
     Faults of single records come first, in the order of the records.
     """
@@ -43,8 +43,8 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 
 def find_wrong_numbers(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each fault that makes numbers of a report wrong. If single records have
-    faults, only the first of these is given.
+    """Yield a sentence for each fault that makes numbers of a report wrong. Of the faults of single
+    records, only the first is given.
     """
     faults = ((record.key, fault) for record in records for fault in _size_faults(record, header))
     for key, fault in islice(faults, 1):
@@ -60,7 +60,7 @@ def _answer_text(key: RecordKey) -> str:
 
 
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each fault of a record: method, request and temperature, then the fault.
+    """Yield a sentence for each fault of a record, after its method, request and temperature.
 
     A record's key has the method and the request: task, sample id, turn of the chat (from 0), pass
     over the prompts (`repeat`, from 0) and so on.
@@ -96,8 +96,8 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _time_faults(record: Record) -> Iterator[str]:
-    """A sentence for each time that must be positive and is not, and for each part of decoding that
-    took longer than all of decoding.
+    """Yield a sentence for each time that must be positive and is not, and for each part of
+    decoding that took longer than all of decoding.
 
     All times are in seconds. `prefill_s` is the time until the first token, and `decode_s` the time
     from the first token to the last; both are None if the answer failed. `phases` has the parts of
@@ -125,8 +125,8 @@ def _may_end_with_eos(record: Record) -> bool:
 
 
 def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
-    """A sentence for each contradiction between the end of an answer and its stop reason, and one
-    if the answer goes on after an end token.
+    """Yield a sentence for each contradiction between the end of an answer and its stop reason, and
+    one if the answer continues after an end token.
 
     `eos_ids` are the end tokens, and `budget` is the most tokens of an answer, None if unknown. A
     stop reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
@@ -148,9 +148,9 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
-    """A sentence for each of these faults: the prompt is empty, the ends of tokens do not fit the
-    text, a draft tree has more nodes than the method's options allow, or a step emitted more tokens
-    than a path of a dynamic tree can have.
+    """Yield a sentence for each of these faults: the prompt is empty, the ends of tokens do not fit
+    the text, a draft tree has more nodes than the method's options allow, or a step emitted more
+    tokens than a path of a dynamic tree can have.
 
     `token_ends` has the characters of the text up to the end of each token [tokens]. `num_nodes`
     has the nodes of each step's tree, `accept_lengths` the tokens that a step emitted [steps].
@@ -179,7 +179,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
 
 
 def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
-    """A sentence for each date that is more than a day ahead of this machine's clock."""
+    """Yield a sentence for each date that is more than a day ahead of this machine's clock."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for name, date in (("created", header.created), ("finished", header.finished)):
         with suppress(ValueError, TypeError):  # `_too_short_runs` reports a malformed date
@@ -188,8 +188,8 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
 
 
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each sign that a complete run lacks records: fewer records than the header
-    says, requests that only other methods answered, and prompts without records.
+    """Yield a sentence for each sign that a complete run lacks records: it has fewer than the
+    header says, only other methods answered a request, or a prompt has no record.
 
     The header's `num_records` is None if unknown; its `prompts` has an element per task. A record's
     key has the method and the request: task, sample id, turn, pass over the prompts and so on.
@@ -215,9 +215,9 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task that lacks prompts of its source, although no option (`limit`,
-    `sample`) selects prompts. Hub data sets are not checked. A further sentence if a complete run's
-    records are of more or fewer passes than its options ask for.
+    """Yield a sentence for each task that lacks prompts of its source although no option (`limit`,
+    `sample`) selects prompts, and one if a complete run has records of more or fewer passes than
+    its options ask for. Data sets on the Hub are not checked.
     """
     spec_values = header.spec.values
     if header.origins:  # a merged run may consist of parts with different prompts and passes
@@ -240,8 +240,8 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
 
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence if a run took less time than the answers of one worker, which come one after the
-    other, or if its start or end is wrong. A merged run took the time of all runs in it.
+    """Yield a sentence if a run took less time than the answers of one worker, which come one after
+    the other, or if its start or end is wrong. A merged run took the time of all its runs.
 
     Starts (`created`) and ends (`finished`) are in ISO 8601. An unfinished run has no end (None).
     """
@@ -275,7 +275,7 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each block whose counts of requests and tokens differ from its records'.
+    """Yield a sentence for each block whose counts of requests or tokens differ from its records.
 
     A block is the requests that a server completed together. The key of a block has the method,
     temperature, task, pass over the prompts and load of all its requests.

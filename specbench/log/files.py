@@ -17,25 +17,25 @@ from specbench.errors import RunFolderError
 
 _MACHINE = platform.node().encode(errors="replace")
 _LONGEST_NAME = 150
-"""The most bytes of a file's name that are part of the names of its scratch files."""
+"""The most bytes of a file's name that the names of its scratch files repeat."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Numbers of the system's errors if a disk, a quota or a file is full."""
+"""Error numbers of the system for a full disk, a full quota and a file that is too large."""
 REPEAT = "repeat the command"
-"""Advice for commands without --resume."""
+"""Advice for commands that have no --resume."""
 
 
 class LineFile:
     """An open file of lines, to which only one process at a time can append.
 
-    The lock is on the file itself, and ends with the process. If the file is deleted, the first
-    writer stops, so that there are never two. A last line without its newline is removed.
+    The lock is on the file itself and ends with the process. If the file is deleted, its writer
+    stops, so that there are never two writers. A last line without a newline is removed.
 
     Raises:
         RunFolderError: another process has the file open, or it cannot be written.
     """
 
     def __init__(self, path: Path, option: str = "--output") -> None:
-        """Open the file, or make it, and lock it. A last line that has no newline is cut off.
+        """Open or create the file, and lock it. A last line without a newline is cut off.
 
         `option` is the command-line option that names the folder, for messages. Errors of the
         system become a RunFolderError that names the path (see `folder_errors`).
@@ -104,13 +104,13 @@ class LineFile:
 
 
 def compressed_path(path: Path) -> Path:
-    """The path of a file's compressed form."""
+    """The path of the compressed form of a file."""
     return path.with_name(f"{path.name}.gz")
 
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Any]:
-    """Open a file of lines for reading as bytes, or its compressed form if only that exists.
+    """Open a file of lines for reading as bytes, or its compressed form if only that one exists.
 
     Raises:
         OSError: the file is missing, unreadable or damaged.
@@ -130,8 +130,8 @@ def open_lines(path: Path) -> Iterator[Any]:
 def write_whole(path: Path, content: bytes) -> None:
     """Replace the content of the file at `path`. An error leaves the old file unchanged.
 
-    The content is written to a scratch file in the same folder, which then takes the place of the
-    file. Each writer has its own scratch file. Scratch files of killed writers are removed first.
+    The content is written to a scratch file in the same folder, which then replaces the file. Each
+    writer has a separate scratch file. Scratch files of killed writers are removed first.
 
     Raises:
         OSError: the file cannot be written; the error's `filename` is `path`.
@@ -156,7 +156,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def scratch_files(path: Path) -> list[Path]:
-    """The scratch files of a file that processes of this machine are writing or have left."""
+    """The scratch files of a file that processes of this machine are writing or left behind."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:
@@ -166,14 +166,14 @@ def scratch_files(path: Path) -> list[Path]:
 
 
 def _scratch_prefix(path: Path) -> str:
-    """How the names of a file's scratch files begin: its name, and a hash of name and machine."""
+    """The start of the names of a file's scratch files, with a hash of its name and the machine."""
     name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
     return f".{name}.{crc32(path.name.encode(errors='replace') + _MACHINE):08x}-"
 
 
 def _is_writing(scratch: Path) -> bool:
-    """True if the process that writes a scratch file may be alive. The file's name has the id of
-    the process before its last "-".
+    """True if the process that writes a scratch file may be alive. The id of the process comes
+    before the last "-" in the file's name.
     """
     try:  # signal 0 does nothing, but raises an error if there is no such process
         os.kill(int(scratch.stem.split("-")[-2]), 0)
@@ -213,7 +213,8 @@ def folder_errors(
 
 
 def end_of_last_line(descriptor: int) -> int:
-    """Number of bytes of an open file up to and including its last newline; 0 without a newline.
+    """The number of bytes up to and including the last newline of an open file, or 0 if it has
+    none.
 
     The file is read in blocks of 64 KiB or less, from its end towards its start.
     """

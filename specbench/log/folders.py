@@ -24,21 +24,21 @@ _RUN_OF_POOL = re.compile(r"run-\d+")
 
 
 def run_folder(path: Path) -> Path:
-    """The folder of a run. `path` is the path of the folder or of a file in it."""
+    """The folder of a run. `path` is the folder itself or a file in it."""
     names = (HEADER, SAMPLES, compressed_path(Path(SAMPLES)).name)
     return path.parent if path.name in names and not path.is_dir() else path
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folders of a suite's runs, in order. For a run or a pool, its folder alone."""
+    """The folders of a suite's runs, in order. For a run or a pool, only its folder."""
     folders_of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
     is_run = not folders_of_suite or (path / HEADER).exists()
     return [run_folder(path)] if is_run or pooled_folders(path) else folders_of_suite
 
 
 def pooled_folders(path: Path) -> list[Path]:
-    """The folders of a pool's runs, run-1, run-2 and so on, in the order of the numbers. Empty if
-    the folder is not a pool, because it is a run, or has runs with other names.
+    """The folders run-1, run-2 and so on of a pool's runs, in the order of the numbers. There are
+    none if the folder is not a pool, because it is a run or has runs with other names.
     """
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_RUN_OF_POOL.fullmatch(folder.name) for folder in folders)
@@ -48,7 +48,7 @@ def pooled_folders(path: Path) -> list[Path]:
 
 
 def single_runs(paths: Iterable[Path]) -> list[Path]:
-    """The folders of runs, with the folder of each pool replaced by the folders of its runs."""
+    """These folders, with the folder of each pool replaced by the folders of its runs."""
     return [folder for path in paths for folder in pooled_folders(path) or [path]]
 
 
@@ -66,8 +66,8 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
 def readable_runs(
     paths: Sequence[Path], read: Callable[[Path], Run], say: Callable[[str], None]
 ) -> list[Run]:
-    """The runs that `read` reads from these folders. If it cannot read a folder (RunFolderError),
-    the folder is left out, and `say` gets the reason as a sentence.
+    """The runs that `read` reads from these folders. A folder that it cannot read (RunFolderError)
+    is left out, and `say` gets the reason as a sentence.
 
     Raises:
         RunFolderError: no folder can be read. The reason is the last folder's.
@@ -87,14 +87,14 @@ def readable_runs(
 
 
 def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
-    """The pool of the runs in a folder's subfolders, which has the folder's name."""
+    """The pool of the runs in the subfolders of a folder. Its id is the name of the folder."""
     pooled = Run.pooled(runs)
     return replace(pooled, header=structs.replace(pooled.header, id=path.resolve().name))
 
 
 def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
-    """Folder -> header, for each run in `root`, the newest first. The runs whose header cannot be
-    read are last: folder -> error.
+    """Folder -> header, for each run in `root`, with the newest first. Runs whose header cannot be
+    read come last, as folder -> error.
     """
     headers: dict[Path, RunHeader] = {}
     unreadable: dict[Path, RunFolderError] = {}
@@ -119,13 +119,13 @@ def is_being_written(path: Path) -> bool:
 
 
 def state(path: Path, header: RunHeader) -> str:
-    """The run's status; `stopped` if it says `running` and its process is gone."""
+    """The status of a run, or `stopped` if the header says `running` but its process is gone."""
     is_gone = header.status == "running" and not is_being_written(path)
     return "stopped" if is_gone else header.status
 
 
 def num_records(path: Path) -> int:
-    """The number of whole records in the folder of a run."""
+    """The number of complete records in the folder of a run."""
     with suppress(OSError), open_lines(path / SAMPLES) as file:
         return sum(line.endswith(b"\n") for line in file)
     return 0

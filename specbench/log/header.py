@@ -1,6 +1,6 @@
 """The header of a run, `run.json`, as a typed value.
 
-It also makes phrases that every report needs. `log.store` reads and writes the file.
+It also makes phrases for reports. `log.store` reads and writes the file.
 """
 
 from typing import Annotated, Any, Literal
@@ -28,10 +28,10 @@ _IN_FIRST_VERSION = frozenset(
     | {"is_stand_in", "is_embedded", "revision", "files", "tasks", "limit", "temperatures"}
     | {"max_new_tokens", "repeats", "seed", "is_baseline_run", "phases", "trace"}
 )
-"""Fields of the first version. Empty ones are in `run.json`, but empty later fields are not."""
+"""Fields of the first version, which `run.json` has even if they are empty, unlike later fields."""
 
 _ABSENT_VALUES = {"settings": "paper", "kernels": "auto", "limit_order": "first"}
-"""Options of later versions, with the values that are left out although they are not empty."""
+"""Options of later versions -> the value that `run.json` omits although it is not empty."""
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 
@@ -48,7 +48,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     origin: str
     """File name, URL or data set."""
     file_sha256: str | None
-    """Hash of the file; null for the Hub."""
+    """Hash of the file. Null for a data set on the Hub."""
     num_available: int
     """Number of prompts that the source has."""
     num_prompts: int
@@ -56,15 +56,15 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     sha256: str
     """Hash of the prompts of the run."""
     categories: dict[str, tuple[str, ...]] = {}
-    """Ids of the samples by category; absent if there is only one category."""
+    """Ids of the samples by category. Absent if there is only one category."""
     is_original: bool = False
     """True if the prompts are bundled and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Id of an earlier prompt, by the id of a prompt that copies it; absent without copies."""
+    """Ids of earlier prompts, by the ids of prompts with the same text. Absent if none."""
 
     @property
     def is_imitation(self) -> bool:
-        """True for prompts that this project wrote in the style of published ones."""
+        """True for prompts that this project wrote in the style of a published set."""
         return self.source == "bundled" and not self.is_original
 
 
@@ -91,15 +91,15 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     environment: Environment
     """Its hardware and software."""
     uid: str = ""
-    """Random id of its measurements; absent if it had none."""
+    """Random id of its measurements. Absent if it had none."""
     finished: str | None = None
-    """Its end in UTC, ISO 8601; absent if it has none."""
+    """Its end in UTC, ISO 8601. Absent if it has none."""
     command: tuple[str, ...] = ()
     """Arguments of its command."""
     gpu: GpuUse | None = None
-    """Its GPU during that run; absent on a CPU."""
+    """Its GPU during that run. Absent on a CPU."""
     cpu: CpuUse | None = None
-    """Its processor; absent if not sampled."""
+    """Its processor. Absent if not sampled."""
 
 
 class RunHeader(Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     id: Annotated[str, role("note")]
     """Name of the run's folder."""
     uid: Annotated[str, role("note")] = ""
-    """Random id of the run's measurements; absent in older and in merged runs."""
+    """Random id of the run's measurements. Absent in older and in merged runs."""
     status: Annotated[Status, role("note")]
     """State of the run."""
     created: Annotated[str, role("note")]
@@ -124,56 +124,56 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     environment: Annotated[Environment, role("machine")]
     """Hardware and software at the start."""
     segments: Annotated[tuple[Segment, ...], role("note")] = ()
-    """Parts resumed with --force on another machine or with other versions; absent if none."""
+    """Parts that --force resumed on another machine or with other versions. Absent if none."""
     warnings: Annotated[tuple[str, ...], role("note")] = ()
     """Warnings about the run, as sentences."""
     model: Annotated[ModelHeader, role("work")]
     """Target model."""
     methods: Annotated[dict[str, MethodHeader], role("method")]
-    """Methods, by name with the options given."""
+    """Methods, by their names with the given options."""
     no_checkpoint: Annotated[tuple[str, ...], role("method")] = ()
-    """Methods not run, because the model has no checkpoint for them."""
+    """Methods that were not run because the model has no checkpoint for them."""
     num_records: Annotated[int | None, role("note")] = None
-    """Records of the whole run; absent if unknown."""
+    """Number of records of the whole run. Absent if unknown."""
     columns: Annotated[dict[str, str], role("work")]
-    """Titles of columns by task, in the order of the columns."""
+    """Titles of the columns by task, in the order of the columns."""
     prompts: Annotated[tuple[PromptsHeader, ...], role("work", shown_name="prompts of {}")] = ()
     """Prompts by task."""
     preparation: Annotated[backend.Preparation | None, role("note")] = None
     """Times before the first sample."""
     roofline: Annotated[backend.RooflineHeader | None, role("note")] = None
-    """Memory traffic; absent if not measured."""
+    """Memory traffic. Absent if not measured."""
     hooks: Annotated[dict[str, backend.HookTimes], role("note")] = {}
-    """Untimed work, by method; absent if none."""
+    """Untimed work by method. Absent if there is none."""
     weights_print: Annotated[backend.WeightsPrint | None, role("note")] = None
-    """Fingerprints of the target's weights; absent if none."""
+    """Fingerprints of the target's weights. Absent if there are none."""
     threads: Annotated[Threads | None, role("machine")] = None
-    """CPU threads; absent before loading."""
+    """CPU threads. Absent before the model is loaded."""
     kernels: Annotated[backend.Kernels | None, role("machine")] = None
-    """Kernels of the layers; absent before loading."""
+    """Kernels of the layers. Absent before the model is loaded."""
     execution: Annotated[dict[str, backend.ExecutionHeader], role("machine")] = {}
-    """Execution by method."""
+    """Execution of the steps, by method."""
     gpu: Annotated[GpuUse | None, role("note")] = None
-    """The GPU during the run; absent on a CPU."""
+    """The GPU during the run. Absent on a CPU."""
     cpu: Annotated[CpuUse | None, role("note")] = None
-    """The processor during the run; absent if not sampled."""
+    """The processor during the run. Absent if not sampled."""
     energy: Annotated[tuple[MethodEnergy, ...], role("note")] = ()
-    """Energy of each method while it ran alone; absent without --energy."""
+    """Energy of each method while it ran alone. Absent without --energy."""
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
-    """Servers by method; absent without --backend server."""
+    """Servers by method. Absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
-    """How started servers took turns; absent for a single server, and for given URLs."""
+    """How the started servers took turns. Absent for a single server, and if the user gave URLs."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
-    """Blocks of requests in order; absent without a server."""
+    """Blocks of requests, in order. Absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()
-    """Runs that this one was merged from; absent if it was not."""
+    """Runs that this run was merged from. Absent if it was not merged."""
     workers: Annotated[dict[str, backend.WorkerHeader], role("note")] = {}
-    """Workers by name; absent without --ray."""
+    """Workers by name. Absent without --ray."""
     imported: Annotated[ImportedHeader | None, role("note")] = None
-    """The other tool and its files; absent in runs that specbench measured."""
+    """The other tool and its files. Absent in runs that specbench measured."""
 
     def method(self, spelling: str) -> MethodLabel:
-        """The names of a method in tables. A method without a header has its name as the title."""
+        """The names of a method in tables. The title of a method without a header is its name."""
         name = spelling.partition(":")[0]
         header = self.methods.get(spelling) or self.methods.get(name)
         if header is None:
@@ -189,7 +189,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         )
 
     def task_title(self, task: str) -> str:
-        """The title of a task's column, such as "MT-bench-like" for prompts in its style."""
+        """The title of a task's column, "MT-bench-like" for prompts in the style of MT-bench."""
         title = self.columns.get(task, task)
         is_imitation = any(prompts.is_imitation for prompts in self.prompts if prompts.task == task)
         return f"{title}-like" if is_imitation else title
@@ -250,7 +250,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_threads(self) -> int | None:
-        """CPU threads of one operation; None on a GPU, for servers, and if unknown."""
+        """CPU threads of one operation, or None on a GPU, for servers, and if unknown."""
         spec_values = self.spec.values
         is_on_server = spec_values.backend or spec_values.urls
         is_elsewhere = self.imported or is_on_server or self.environment.gpu(spec_values.device)
@@ -280,7 +280,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def uids(self) -> set[str]:
-        """The random names of all measurements of the run; older versions gave no names."""
+        """The random ids of all measurements of the run. Runs of older versions have none."""
         return {self.uid, *(origin.uid for origin in self.origins)} - {""}
 
     @property
@@ -290,7 +290,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
 
 def header_values(header: RunHeader) -> dict[str, Any]:
-    """The fields of a header as JSON values for `run.json`, without empty later fields."""
+    """The fields of a header for `run.json` as JSON values, without later fields that are empty."""
     header_fields: dict[str, Any] = to_builtins(header)
     spec = header_fields["spec"]
     for fields in (header_fields, header_fields["model"], spec["values"], spec["asked"] or {}):

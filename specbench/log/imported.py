@@ -1,4 +1,4 @@
-"""The part of an imported run's header that describes its source, the files of another tool."""
+"""The part of an imported run's header that describes the other tool's files."""
 
 from typing import Literal
 
@@ -7,10 +7,10 @@ from msgspec import Struct
 from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
 
 Average = Literal["totals", "rates"]
-"""The average that a publisher's speed is:
+"""How a publisher averages speeds:
 
 - totals: all tokens / all seconds,
-- rates: the mean of the questions' tokens/s / the baseline's mean.
+- rates: the mean tokens/s over questions / the baseline's mean.
 """
 OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
 """The counting rule of runs that specbench measured."""
@@ -24,13 +24,13 @@ UNKNOWN_MACHINE = Environment(
     torch=Torch(UNKNOWN, None, (), 0, UNKNOWN),
     transformers=None,
 )
-"""The machine of a run whose files do not name it."""
+"""The machine of an imported run, since no file names it."""
 UNTOLD = (
     *("environment.*", "hardware", "num_threads", "threads.*", "gpu.*", "kernels.*"),
     *("execution.*", "servers.*", "methods.*", "prompts.*", "model.files.*", "model.dtype"),
     *("model.revision", "model.quantization", "model.is_stand_in", "model.template_sha256"),
 )
-"""Patterns for the paths of header fields that other tools' files never have."""
+"""Patterns for the paths of header fields that the files of other tools never have."""
 
 
 class ImportedFile(Struct, frozen=True, omit_defaults=True):
@@ -39,17 +39,17 @@ class ImportedFile(Struct, frozen=True, omit_defaults=True):
     method: str
     """Method of its answers."""
     name: str
-    """Name without folders."""
+    """Name of the file without folders."""
     sha256: str
     """Hash."""
     bytes: int
     """Size."""
     format: str
-    """Format, recognised by the content."""
+    """Format, recognised by the content of the file."""
     tool: str
     """Tool that wrote it."""
     version: str = UNKNOWN
-    """Version of the tool; absent if unknown."""
+    """Version of the tool. Absent if unknown."""
 
 
 class ImportedFigure(Struct, frozen=True, omit_defaults=True):
@@ -58,27 +58,27 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
     method: str
     """Method of the number."""
     name: str
-    """Name of the number: speedup, MAT, tokens/s or a name of the tool."""
+    """Name of the number: speedup, MAT, tokens/s, or a name that the tool uses."""
     value: float
     """The number."""
     rule: str
     """Arithmetic, in words."""
     counting: str = ""
-    """Counting rule of the baseline's tokens, if the number depends on it."""
+    """Counting rule for the baseline's tokens, if the number depends on it."""
     unit: str = ""
-    """Unit; x for a speedup."""
+    """Unit, which is x for a speedup."""
     printed: float | None = None
-    """The number that the file prints; absent if it prints none."""
+    """The number that the file has. Absent if it has none."""
 
     @property
     def rule_text(self) -> str:
-        """Arithmetic and counting of the baseline in words."""
+        """The arithmetic, and the counting rule for the baseline's tokens, in words."""
         counting = f", with {self.counting} as the baseline's tokens" if self.counting else ""
         return f"{self.rule}{counting}"
 
     @property
     def text(self) -> str:
-        """Method, name, number and rule in words."""
+        """The method, the name, the number and the rule in words."""
         unit = self.unit if self.unit in ("", "x") else f" {self.unit}"
         rule = self.rule_text
         if self.printed is not None:
@@ -96,17 +96,17 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     average: Average = "totals"
-    """Kind of average of the publisher's speeds; absent for totals."""
+    """How the publisher averages speeds. Absent for totals."""
     told: tuple[str, ...] = ()
-    """Options of the run that the files or the user give; the others are unknown."""
+    """Options of the run that the files or the user gave. The others are unknown."""
     given: dict[str, str] = {}
-    """Facts that the user gave, by option."""
+    """Facts that the user gave, by the option's name."""
     figures: tuple[ImportedFigure, ...] = ()
-    """The publisher's numbers, by the publisher's rules."""
+    """Numbers computed by the publisher's rules."""
     oddities: tuple[str, ...] = ()
-    """Oddities in the files, with their place and how they were treated."""
+    """Oddities in the files, with the place and the treatment of each."""
     findings: tuple[str, ...] = ()
-    """What the files show about counting rules and budgets, as sentences."""
+    """Sentences about counting rules and budgets that the files reveal."""
     lacks: tuple[str, ...] = ()
     """Facts that the files lack."""
 

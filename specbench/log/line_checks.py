@@ -1,7 +1,8 @@
 """Check single lines of `samples.jsonl` against the run's header.
 
-A value that no run can have written is refused, with the path of its field. `RecordLine` checks the
-types and ranges of single fields, and `log.faults` finds faults that show only in several lines.
+A value that no run can have written is refused, and the message has the path of its field.
+`RecordLine` checks the types and ranges of single fields. `log.faults` finds faults that show only
+in several lines.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,10 +22,10 @@ class ImpossibleRecord(ValueError):
 
 
 class RecordCheck:
-    """Checks the lines of a run one after the other, in the order of the file."""
+    """Checks the lines of a run, one after the other in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
-        """Take from the header the values that lines can have. No line has been checked yet.
+        """Read from the header which values lines can have.
 
         A line has a key: method, task, temperature, load and so on. A load is a number of requests
         at once (`concurrency`) or per second (`request_rate`); the other number is 0. Without a
@@ -76,8 +77,8 @@ class RecordCheck:
             self._failed.discard(key)
 
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
-        """A sentence for each reason why a key is wrong: the run cannot have it, or an earlier line
-        has it. A sentence begins with the name of the wrong field of the key.
+        """Yield a sentence for each reason why a key is wrong: the run cannot have it, or an
+        earlier line has it. Each sentence begins with the name of the wrong field.
 
         A key names a method's answer: the sample and its task, the turn of the chat and the pass
         over the prompts (`repeat`), both from 0, and so on. The key is added to the keys of the
@@ -110,7 +111,7 @@ class RecordCheck:
 
 
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
-    """A sentence for each contradiction in a line of an answer. It begins with a field's name.
+    """Yield a sentence, beginning with a field's name, for each contradiction in an answer's line.
 
     `budget` is the most tokens of an answer, None if unknown. `accept_lengths` has the tokens that
     each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree with its
@@ -158,8 +159,9 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
 
 
 def _amount_problems(part_name: str, amounts: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each number out of range in a part of a line, such as "phases". `amounts`
-    maps the part's fields to a number, a tuple of numbers, or other values, which are not checked.
+    """Yield a sentence for each number that is out of range in a part of a line, such as "phases".
+    `amounts` maps the fields of the part to numbers, tuples of numbers, or other values, which are
+    not checked.
     """
     for field, amount in amounts.items():
         numbers = amount if isinstance(amount, tuple) else (amount,)
@@ -169,8 +171,8 @@ def _amount_problems(part_name: str, amounts: Mapping[str, Any]) -> Iterator[str
 
 
 def _imported_problems(line: ImportedLine) -> Iterator[str]:
-    """A sentence for each contradiction in a line of an imported answer. It begins with a field's
-    name. A line lacks the fields that the other tool's file lacks: they are empty, 0 or None.
+    """Yield a sentence, beginning with a field's name, for each contradiction in the line of an
+    imported answer. Fields that the other tool's file lacks are empty, 0 or None.
     """
     if line.status == "error":
         if line.num_tokens or line.accept_lengths or line.num_steps is not None:
@@ -189,7 +191,8 @@ def _imported_problems(line: ImportedLine) -> Iterator[str]:
 
 
 def _least_step_s(header: RunHeader) -> float:
-    """The least seconds of a step, which reads the target's weights at the nominal bandwidth.
+    """The shortest possible time of a step in seconds. A step reads the target's weights, at most
+    at the nominal bandwidth.
 
     Bytes that the device's last-level cache may hold do not count. The result is 0 if the bandwidth
     or the bytes are unknown or not measured, or if other machines may have computed some answers.
@@ -207,7 +210,7 @@ def _least_step_s(header: RunHeader) -> float:
 
 
 def _time_problems(line: RecordLine, least_step_s: float) -> Iterator[str]:
-    """A sentence if the steps of an answer took less than `least_step_s` seconds each."""
+    """Yield a sentence if an answer's steps took less than `least_step_s` seconds on average."""
     least_s = least_step_s * len(line.accept_lengths)
     if line.decode_s is not None and line.decode_s < least_s:
         yield (

@@ -48,7 +48,7 @@ class Cpu(Struct, frozen=True):
     num_threads: int | None
     """Logical processors."""
     num_usable_threads: int | None
-    """Logical processors this process may use."""
+    """Logical processors that this process may use."""
     memory_bytes: int
     """Bytes of the machine's memory."""
 
@@ -74,22 +74,22 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     version: Annotated[str, shown_as("torch")]
     """Version of torch."""
     cuda: Annotated[str | None, shown_as("CUDA")]
-    """CUDA version that torch was built for; null for a CPU build."""
+    """CUDA version for which torch was built. Null for a CPU build."""
     devices: tuple[str, ...]
-    """Names of the GPUs torch may use, in its order."""
+    """Names of the GPUs that torch may use, in its order."""
     num_threads: int
-    """Torch's default number of CPU threads of one operation."""
+    """Torch's default number of CPU threads for one operation."""
     float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
-    """Precision of products in float32: highest, high or medium."""
+    """Precision of matrix products in float32: highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
-    """Attention kernels torch may choose from on a GPU; empty if unknown."""
+    """Attention kernels from which torch may choose on a GPU. Empty if unknown."""
 
 
 class Threads(Struct, frozen=True, omit_defaults=True):
     """CPU threads of the engine's operations."""
 
     num: int
-    """CPU threads of one operation: vanilla's, and by default each method's."""
+    """CPU threads of one operation for vanilla, and by default for each method."""
     chosen_by: Literal["option", "environment", "torch", "measured"]
     """option: --threads; environment: OMP_NUM_THREADS or MKL_NUM_THREADS; torch: its default;
     measured: the fastest.
@@ -99,30 +99,32 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     user decides; unknown: they may spin.
     """
     step_s: dict[str, float] = {}
-    """Seconds of a step of the target by number of threads tried."""
+    """Seconds of a step of the target, for each number of threads that was tried."""
     prefill: int | None = None
-    """CPU threads of every prefill; absent if not measured: then they are `num`."""
+    """CPU threads of every prefill. Absent if not measured, and then prefills use `num`."""
     prefill_s: dict[str, float] = {}
-    """Seconds of a prefill by number of threads tried."""
+    """Seconds of a prefill, for each number of threads that was tried."""
     methods: dict[str, int] = {}
-    """CPU threads of decoding, by method; methods that are absent have `num`."""
+    """CPU threads of decoding, by method. Other methods use `num`."""
     method_step_s: dict[str, dict[str, float]] = {}
-    """Seconds of a step by method and number of threads tried; methods with equal trees share them.
+    """Seconds of a step by method, for each number of threads that was tried. Methods with equal
+    trees share a trial.
     """
     row_step_s: dict[str, dict[str, float]] = {}
-    """Seconds of a step of the target by number of rows and of threads tried."""
+    """Seconds of a step of the target by number of rows, for each number of threads that was tried.
+    """
     share_of_others: float = 0.0
-    """Share of the processor that other programs used in trials of threads; absent if small."""
+    """Share of the processor that other programs used during trials of threads. Absent if small."""
     num_changes: int = 0
-    """Number of changes of `num` between prompts; only older versions wrote it."""
+    """How often `num` changed between prompts. Only older versions wrote it."""
 
     @property
     def of_prefill(self) -> int:
-        """Threads of every prefill."""
+        """The number of threads of every prefill."""
         return self.prefill or self.num
 
     def of(self, method: str) -> int:
-        """Threads with which a method decodes."""
+        """The number of threads with which a method decodes."""
         return self.methods.get(method, self.num)
 
     @property
@@ -140,12 +142,12 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 
 
 class Environment(Struct, frozen=True):
-    """Hardware, versions and settings. They never include a path, a user or a host name."""
+    """Hardware, versions and settings. They never include a path, a user name or a host name."""
 
     specbench: str
     """Version of specbench."""
     git: Git | None
-    """State of the checkout; null for an installed package."""
+    """State of the checkout. Null for an installed package."""
     python: str
     """Version of Python."""
     os: str
@@ -164,9 +166,9 @@ class Environment(Struct, frozen=True):
     """Environment variables that change speed or numerics."""
 
     def gpu(self, device: str) -> Gpu | None:
-        """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None for a CPU.
+        """The GPU that a device such as "cuda:1" names, or the first of "cuda:0-1". None for a CPU.
 
-        The driver lists GPUs in another order than torch: the name links the two.
+        The driver and torch list GPUs in different orders, so they are matched by name.
         """
         if not gpu_numbers(device):
             return None
@@ -198,7 +200,7 @@ class Environment(Struct, frozen=True):
 
     @property
     def software_phrase(self) -> str:
-        """Versions of the software, in words."""
+        """The versions of the software in words."""
         return (
             f"specbench {self.specbench}, torch {self.torch.version}, "
             f"transformers {self.transformers or UNKNOWN}, Python {self.python}"
@@ -206,12 +208,12 @@ class Environment(Struct, frozen=True):
 
     @property
     def commit_phrase(self) -> str:
-        """The commit in twelve digits, with "+dirty" if files were changed."""
+        """The first twelve digits of the commit, with "+dirty" if files were changed."""
         if self.git is None:
             return UNKNOWN
         return self.git.commit[:12] + ("+dirty" if self.git.is_dirty else "")
 
 
 def _memory(num_bytes: int | None) -> str:
-    """A size at the end of a phrase, as in ", 80 GiB"; empty if the bytes are unknown (None)."""
+    """The size as the end of a phrase, such as ", 80 GiB". Empty if it is unknown (None)."""
     return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"

@@ -1,4 +1,4 @@
-"""Merge runs of the same work into one with more prompts or passes, from any time or machine.
+"""Merge runs of the same work, from any time or machine, into one with more prompts or passes.
 
 `Run.pooled` does not mix runs: it keeps each run as a unit.
 """
@@ -40,7 +40,7 @@ Offsets = Mapping[Prompt, int]
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """One run with the records of several runs of the same work.
+    """Return one run with the records of several runs of the same work.
 
     If several runs have a prompt, the passes over the prompt (`repeat` of a record's key, from 0)
     are counted on from run to run. Each record keeps the id of its run as `origin`.
@@ -87,11 +87,11 @@ def _prompt_of(record: Record) -> Prompt:
 
 
 def write_run(run: Run, folder: Path) -> None:
-    """Write the run into a new folder, which gives the run its name.
+    """Write the run into a new folder. The folder's name becomes the run's id.
 
     The files are written to a hidden scratch folder, with the status "running". The scratch folder
-    is renamed to the new folder, and then the header gets the run's status. So if a merge is
-    killed, it can be repeated, and what it left is replaced. A `RunFolder` locks its folder.
+    is renamed to the new folder, and then the header gets the run's status. So a killed merge can
+    be repeated, which replaces the files that it left. A `RunFolder` locks its folder.
 
     Raises:
         RunFolderError: the folder cannot be written, or another merge writes to it.
@@ -120,7 +120,7 @@ def write_run(run: Run, folder: Path) -> None:
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
-    """Remove what a killed merge left in its folder and in its scratch folder.
+    """Remove the files that a killed merge left in its folder and its scratch folder.
 
     HEADER (run.json), SAMPLES and TRACE are the names of a run's files.
 
@@ -212,17 +212,17 @@ def _header(
 
 
 def _worker(name: str, header: RunHeader) -> str:
-    """The name of a worker in the merged run: it has the run's id, as every run has a worker-1."""
+    """The name of a worker in the merged run. It has its run's id, as every run has a worker-1."""
     return name if header.origins else f"{header.id}/{name}"
 
 
 def _shared(values_of_runs: set[int | None]) -> int | None:
-    """The value that all runs have; None if they differ."""
+    """The value that all runs have, or None if they differ."""
     return values_of_runs.pop() if len(values_of_runs) == 1 else None
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
-    """Number of passes, in earlier runs, over the prompts of a server's block: those of `task`.
+    """The number of passes in earlier runs over the prompts of a block, which are those of `task`.
 
     `offsets` has the passes in earlier runs by prompt.
 
@@ -273,8 +273,9 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
-    """The merged run's warnings: those of each run after its id, one if other programs used the
-    processor, and one for each difference from the first run that may change times.
+    """Yield the merged run's warnings: those of each run, beginning with its id, one if other
+    programs used the processor, and one for each difference from the first run that may change
+    times.
 
     `header.cpu` is None if the processor was not sampled. For a run on servers, there is no warning
     about other programs, since the servers are among them.
@@ -290,7 +291,7 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
 
 
 def _origins(run: Run) -> Sequence[Origin]:
-    """The run as an origin, or the origins of the run if it was merged."""
+    """The origin that describes this run, or the origins of a merged run."""
     header = run.header
     if header.origins:
         return header.origins

@@ -1,4 +1,4 @@
-"""Find reasons not to merge runs: other work, missing records, or measurements that they share."""
+"""Find reasons not to merge runs: different work, missing records, or shared measurements."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from specbench.log.run import Run
 from specbench.types import RecordKey
 
 SAME_S = 2e-6
-"""Times that differ by at most this many seconds count as equal, since the times of servers are
+"""Times that differ by at most this many seconds count as equal, because the times of servers are
 rounded to microseconds.
 """
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
-    """A sentence for each reason not to merge the runs, with the names of the runs."""
+    """Yield a sentence for each reason not to merge the runs. It names the runs."""
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
@@ -65,7 +65,7 @@ class _Answer(NamedTuple):
 
 
 def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
-    """True if two runs share measurements: one is a copy, a part or a pass of the other.
+    """True if two runs share measurements because one is a copy, a part or a pass of the other.
 
     Runs share measurements if they share a random name of measurements (`uids`). Runs of older
     versions have no such name, and a copy may have lost it. So runs also share measurements if two
@@ -92,8 +92,8 @@ def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
 
 
 def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:
-    """Answer -> its times in each pass that gave this answer. Answers that failed or have no steps
-    are left out.
+    """Answer -> its times in each pass that gave this answer. Answers that failed or have no decode
+    time are left out.
     """
     times_of_answers: dict[_Answer, list[_Times]] = defaultdict(list)
     for record in run.records:

@@ -14,20 +14,20 @@ from specbench.types import Scope
 
 
 class SettingsHeader(Struct, frozen=True, omit_defaults=True):
-    """The source of a method's options, if they are not the paper's."""
+    """The source of a method's options, if they do not come from the paper."""
 
     source: str
-    """tuned: by `specbench tune`; auto: the fastest here; cut: the paper's draft, cut to the rows
-    that are cheap to verify; or the name of a file or a run.
+    """tuned: chosen by `specbench tune`; auto: the fastest here; cut: the paper's draft, cut to the
+    rows that are cheap to verify; or the name of a file or a run.
     """
     paper: dict[str, Any] = {}
-    """The paper's values of the options that have other values here."""
+    """The paper's values of the options whose values differ here."""
     sha256: str = ""
-    """Hash of the file; absent if the settings were chosen here."""
+    """Hash of the file. Absent if the settings were chosen here."""
 
 
 _SIZE_UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
-"""Options that set the size of drafts, with their units. Labels show the first that applies."""
+"""Options that set the size of drafts -> their units. Labels show the first option that applies."""
 
 
 class MethodHeader(Struct, frozen=True, omit_defaults=True):
@@ -42,26 +42,28 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     is_lossless: bool
     """True if the output has the target's distribution."""
     weights: WeightsHeader | None
-    """Drafter's checkpoint; null if none is used."""
+    """The drafter's checkpoint. Null if none is used."""
     scope: Scope = "request"
-    """run: it remembers earlier prompts of a pass; absent if it knows only the current prompt."""
+    """run: the method remembers earlier prompts of a pass. Absent if it knows only the current
+    prompt.
+    """
     settings: Annotated[SettingsHeader | None, role("note")] = None
-    """Source of the options; absent if they are the paper's or the user's."""
+    """Source of the options. Absent if they come from the paper or the user."""
     tree_sha256: Annotated[str | None, shown_as("tree")] = None
-    """Hash of the paths of its static tree; absent without one, and in older runs."""
+    """Hash of the paths of its static tree. Absent if it has none, and in older runs."""
     most_nodes: Annotated[int, role("note")] = 0
-    """Most nodes of a step's tree, its root included; absent if the options do not set it."""
+    """Most nodes of a step's tree, including the root. Absent if the options do not set it."""
     is_repeatable: Annotated[bool | None, role("note")] = None
-    """True if a prompt gets the same drafts each time at temperature 0; absent in older runs."""
+    """True if a prompt gets the same drafts each time at temperature 0. Absent in older runs."""
 
     @property
     def has_trained_drafts(self) -> bool:
-        """True if all drafts come from trained weights, and none from a look-up."""
+        """True if all drafts come from trained weights and none from a lookup."""
         return self.weights is not None and not self.options.keys() & {"datastore", "other"}
 
     @property
     def settings_text(self) -> str:
-        """The size of the method's drafts here and in its paper: "6 tokens; paper: 10".
+        """The size of the method's drafts here and in its paper, such as "6 tokens; paper: 10".
 
         If no size differs, it is the first option that differs, as in "ngram=2; paper: 3". Empty if
         no option differs. "6 tokens, cut; paper: 10" means that the paper's draft is cut to the
@@ -105,21 +107,22 @@ class MethodLabel(NamedTuple):
     """The names of a method in tables."""
 
     spelling: str
-    """Its name with options, as in records: "pld:ngram=2"."""
+    """Its name with options as in records, such as "pld:ngram=2"."""
     title: str
     """Its name in tables, without options."""
     is_lossless: bool = True
     """True if its output has the target's distribution."""
     threads: int = 0
-    """Its number of CPU threads if vanilla has another number, else 0."""
+    """Its number of CPU threads if this differs from vanilla's number, else 0."""
     others: tuple[str, ...] = ()
-    """Spellings of the run's other variants of the method."""
+    """Spellings of the method's other variants in the run."""
     settings: str = ""
-    """The size of its drafts in words, if it is not the paper's size."""
+    """The size of its drafts in words, if it differs from the paper's size."""
 
     @property
     def details(self) -> list[str]:
-        """What follows the title in a table: "ngram=2", "6 tokens; paper: 10", "8 threads".
+        """The texts that follow the title in a table: "ngram=2", "6 tokens; paper: 10", "8
+        threads".
 
         First come the options in the method's spelling ("pld:ngram=2"), except options that all of
         the run's variants of the method share. Paths are shortened to a part that differs from the
@@ -142,7 +145,7 @@ class MethodLabel(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The title with the details in parentheses, and a star if the output may differ."""
+        """The title with the details in parentheses, and a star if the method is not lossless."""
         details = self.details
         label = f"{self.title} ({', '.join(details)})" if details else self.title
         return label if self.is_lossless else f"{label}*"
@@ -154,7 +157,7 @@ def _given_options(spelling: str) -> list[str]:
 
 
 def tree_label(paths: str) -> str:
-    """A short name for a static tree that is given as paths: its number of rows, and a short hash.
+    """A short name for a static tree that is given as paths. It has the number of rows and a hash.
 
     `paths` is a text in JSON, such as "[[0], [1], [0, 0]]".
     """
@@ -163,8 +166,8 @@ def tree_label(paths: str) -> str:
 
 
 def _without_folders(option: str, all_options: Sequence[str]) -> str:
-    """An option with a shorter path: "weights=c" for "weights=/a/b/c", or "weights=b/c" if another
-    of `all_options` (texts such as "weights=/d/c") ends with "c".
+    """An option with a shorter path, such as "weights=c" for "weights=/a/b/c". It is "weights=b/c"
+    if another of `all_options`, such as "weights=/d/c", ends with "c".
 
     The option is not changed if it has no path or a Hub id ("weights=org/name"), or if no shorter
     path is unique.

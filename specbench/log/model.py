@@ -16,7 +16,7 @@ _DEQUANTISED = "dequantised "
 
 
 def precision(quantization: str, dtype: str) -> str:
-    """The formats of a model's numbers in words: "Q4_1 → bfloat16" for dequantised weights."""
+    """The number formats of a model in words, such as "Q4_1 → bfloat16" for dequantised weights."""
     if dtype == UNKNOWN:
         return "unknown dtype"
     if quantization.startswith(_DEQUANTISED):
@@ -30,50 +30,54 @@ class FileHeader(Struct, frozen=True):
     bytes: int
     """Size of the file."""
     sha256: str | None
-    """Hash; null for a large file in runs of older versions."""
+    """Hash of the file. Null for a large file in runs of older versions."""
 
 
 class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. For a stand-in, the files are those of the small model that it is made from."""
 
     is_stand_in: bool = False
-    """True if the weights are a stand-in's."""
+    """True for the weights of a stand-in."""
     num_numbers: int | None = None
     """Number of values in a stand-in's tensors."""
     seed: int | None = None
     """Seed of a stand-in's noise."""
     revision: str | None
-    """Commit on the Hub; null for a local folder."""
+    """Commit on the Hub. Null for a local folder."""
     files: Annotated[dict[str, FileHeader], shown_as("file {}")]
     """Files by name."""
 
 
 class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
-    """The thinking mode of prompts, as found from their tokens."""
+    """The thinking mode of the prompts, found from their tokens."""
 
     state: Literal["switched", "fixed", "unknown"]
     """switched: the template has switches that change prompts; fixed: it has none, and always
     thinks; unknown: it has switches, but they change no prompt.
     """
     is_on: bool | None = None
-    """True if the model is asked to think, or always does; absent if unknown."""
+    """True if the model is asked to think or always thinks. Absent if unknown."""
     values: dict[str, Any] = {}
-    """Values of the template's switches; absent if there are none."""
+    """Values of the template's switches. Absent if there are none."""
 
 
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The conversion of dialogues into prompts."""
+    """How dialogues become prompts."""
 
     num_bos: int | None = None
-    """BOS tokens in front of a prompt; absent if the tokenizer has none."""
+    """Number of BOS tokens before a prompt. Absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Tokens that end an answer, by the file that names them: a config or the template."""
+    """Tokens that end an answer, by the file that names them, which is a config or the template."""
     thinking: ThinkingHeader | None = None
-    """Thinking mode; absent if the template has no switch and no answer begins with thinking."""
+    """Thinking mode. Absent if the template has no switch and no answer begins with thinking."""
     history: str = ""
-    """Parts of an answer that later prompts of the chat have; absent if all, as in older runs."""
+    """Parts of an answer that later prompts of the chat keep. Absent if they keep all, as in older
+    runs.
+    """
     think_ids: tuple[int, ...] = ()
-    """Special tokens that mark thinking and are left out of texts of answers; absent if none."""
+    """Special tokens that mark thinking and are left out of the texts of answers. Absent if there
+    are none.
+    """
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):
@@ -88,36 +92,36 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     dtype: Annotated[str, shown_as("dtype")]
     """Number format of the weights."""
     quantization: Annotated[str, shown_as("quantised weights")] = ""
-    """The checkpoint's quantisation, such as awq int4 or dequantised fp8; absent if it has none."""
+    """The checkpoint's quantisation, such as awq int4 or dequantised fp8. Absent if it has none."""
     is_stand_in: Annotated[bool, shown_as("stand-in instead of the real weights")] = False
     """True for a small model in the real model's shape."""
     is_embedded: bool = False
     """True if the weights ship with specbench."""
     num_parameters: Annotated[int | None, role("note")] = None
-    """Number of all parameters, experts included, on which the papers' trees depend; absent if
+    """Number of all parameters, experts included. The papers' trees depend on it. Absent if
     unknown.
     """
     shape: Shape | None = None
-    """Shape of a stand-in; absent for other models."""
+    """Shape of a stand-in. Absent for other models."""
     revision: Annotated[str | None, shown_as("model revision")] = None
-    """Commit on the Hub; null for a local folder."""
+    """Commit on the Hub. Null for a local folder."""
     files: Annotated[dict[str, FileHeader], shown_as("file {}")] = {}
     """Files of the checkpoint by name."""
     template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
-    """Hash of the chat template; absent without one."""
+    """Hash of the chat template. Absent if there is none."""
     chat: Annotated[ChatHeader | None, role("note")] = None
-    """Conversion of dialogues into prompts; absent in older runs."""
+    """How dialogues become prompts. Absent in older runs."""
 
     @property
     def marked_label(self) -> str:
-        """The name in tables, marked if it is a stand-in."""
+        """The name in tables, with a note if the model is a stand-in."""
         if self.is_stand_in and "stand-in" not in self.label.lower():
             return f"{self.label} (stand-in: the real shape, not the real weights)"
         return self.label
 
     @property
     def precision(self) -> str:
-        """The formats of its numbers in words."""
+        """The number formats of the model in words."""
         return precision(self.quantization, self.dtype)
 
     def rounding(self, dtype: str) -> str:

@@ -4,16 +4,16 @@ An option is something that a user can set. It is declared once, with the field 
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
-From it come the parameters of commands, their help, variables, checks, and the printed command with
-which others can repeat the run.
+Commands take their parameters, help, environment variables and checks from it, and so does the
+printed command with which others can repeat the run.
 
-A role is the purpose of a field when two runs are compared:
+A role says what a field is about when two runs are compared:
 
     environment: Annotated[Environment, role("machine")]
     version: Annotated[str, shown_as("torch")]
 
-A field without a role has the role of its part. Readers see a field under the given name. A field
-without a name is compared only if all fields must be equal.
+A field without a role has the role of the struct around it. Readers see a field under the given
+name. A field without a name is compared only if all fields must be equal.
 """
 
 import math
@@ -34,7 +34,7 @@ samples and passes; the machine with its versions, threads and kernels; or a not
 compared.
 """
 Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
-"""The heading under which the help lists an option."""
+"""The heading under which the help shows an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Option:
     """The default of its field."""
     help: str = ""
     parameter: str = ""
-    """Name in commands, variables and `given`, if it is not the field's."""
+    """Name in commands, variables and `given`, if it differs from the field's name."""
     choices: tuple[str, ...] = ()
     noun: str = ""
-    """The noun for a choice, for the error about an unknown choice."""
+    """What a choice is called in the error about an unknown choice."""
     least: float | None = None
     """The smallest value that is allowed."""
     above: float | None = None
@@ -65,21 +65,22 @@ class Option:
     hint: str = ""
     """Advice for a value that is not allowed."""
     backend: Literal["", "engine", "server"] = ""
-    """Backend that takes the option: the engine in this process, or servers; empty for both."""
+    """The backend that takes the option: the engine in this process, or servers. Empty for both."""
     form: Literal["", "share", "words", "texts"] = ""
     """The form of the text: a share (2 % or 0.02), words as in a shell, or texts that may have
     commas. Empty for plain texts.
     """
     word: str = ""
-    """Word that stands for the default on a command line, as in `--threads auto`."""
+    """The word for the default on a command line, such as "auto" in `--threads auto`."""
     unset: str = ""
-    """Description of the default, if it depends on other values."""
+    """A description of the default, if the default depends on other values."""
     is_compared: bool = False
-    """True if comparisons name the option. If not, other fields of the header show a difference."""
+    """True if comparisons name the option. If not, other fields of the header show the difference.
+    """
 
     @property
     def default_text(self) -> str:
-        """The default in words, if it depends on other values."""
+        """The default in brackets, if it depends on other values, else an empty text."""
         return f" [default: {self.unset}]" if self.unset else ""
 
     @property
@@ -137,7 +138,7 @@ class Option:
             raise UserError(f"{self.flag} {number_text} is not {wanted}.", hint) from error
 
     def write(self, option_value: Any) -> str:
-        """The text for the option's value on a command line, which `read` can read."""
+        """The text of the option's value on a command line, which `read` can read back."""
         if self.form == "words":
             return shlex.join(option_value)
         if not isinstance(option_value, tuple):
@@ -165,7 +166,7 @@ class Option:
             raise unknown_name(noun, option_value, filter(None, self.choices), self.hint)
 
     def _fault(self, number: float) -> str:
-        """Why a number is not allowed, such as "too small"; empty if it is allowed.
+        """Why a number is not allowed, such as "too small". Empty if it is allowed.
 
         A number must be at least `least`, above `above`, and at most `most`. A limit that is None
         does not apply.
@@ -180,7 +181,7 @@ class Option:
 
 
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:
-    """The declaration of an option, for the `Annotated` type of its field.
+    """Declare an option in the `Annotated` type of its field.
 
     `text` is the help; if it ends with a colon, the help lists the choices after it. `more` has
     other fields of `Option`. Options in the group "server" are only for servers.
@@ -196,7 +197,7 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
     """The options that a struct declares, in the order of its fields.
 
-    With `names`, only the options of fields with these names.
+    If `names` are given, only the options of fields with these names are returned.
     """
     by_name: dict[str, Option] = {}
     for field, extra in _declarations(struct):
@@ -217,13 +218,13 @@ class FieldRole(NamedTuple):
 
     field: str
     role: Role | None
-    """Its role; None if it has the role of its part."""
+    """Its role, or None if it has the role of the struct around it."""
     shown_name: str
-    """Its name for readers; "" if they do not see it."""
+    """Its name for readers, or an empty text if they do not see it."""
 
 
 def role(role: Role, shown_name: str = "") -> Meta:
-    """A field's role, and its name for readers, for its `Annotated` type.
+    """Declare a field's role, and its name for readers, in its `Annotated` type.
 
     In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
     """
@@ -231,7 +232,7 @@ def role(role: Role, shown_name: str = "") -> Meta:
 
 
 def shown_as(name: str) -> Meta:
-    """The name for readers of a field that has the role of its part."""
+    """Declare the name for readers of a field that has the role of the struct around it."""
     return Meta(extra={"shown_name": name})
 
 
@@ -257,7 +258,7 @@ def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
 
 
 def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, Any]]]:
-    """Each field of a struct, with what `option`, `role` or `shown_as` declare about it."""
+    """Yield each field of a struct with the `extra` that `option`, `role` or `shown_as` declare."""
     for field in fields(struct):
         metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
         yield field, next((meta.extra for meta in metas if meta.extra), {})

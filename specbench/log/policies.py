@@ -1,7 +1,7 @@
-"""What differences between two runs mean for operations such as resume, merge and compare.
+"""Decide which differences between two runs block operations such as resume, merge and compare.
 
-Runs that differ in the work are not comparable. Machines, versions and options of methods are often
-what is to be compared, so differences in them are only mentioned.
+Runs of different work are not comparable. Machines, versions and options of methods are often the
+subject of a comparison, so their differences are only mentioned.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ class Policy(NamedTuple):
     reported: tuple[RoleOrPattern, ...] = ()
     """Roles and fields in which runs may differ, but the differences are mentioned."""
     ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both sets, in which runs may differ. Fields in no set may differ, too."""
+    """Exceptions from both sets, in which runs may differ. Fields in no set may also differ."""
     is_exact: bool = False
-    """True if void fields, and fields without a name for readers, are compared, too."""
+    """True if void fields and fields without a name for readers are also compared."""
 
     def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
         """The differences that block the operation."""
@@ -46,7 +46,7 @@ class Policy(NamedTuple):
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
           "spec.backend", "spec.serving_engine")  # fmt: skip
-"""Options of which two compared runs need to have only some values in common."""
+"""Options in which two compared runs need to share only some values."""
 _VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
 """Versions, in the environment, that must be equal on all machines of a run."""
 
@@ -54,7 +54,7 @@ COMPARE = Policy(
     blocking=("work",), reported=("method", "draw", "machine"), ignored=("hardware", *_CELLS)
 )
 CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), ignored=_CELLS)
-"""Speed is checked only on equal hardware. Nothing is checked if methods have other options."""
+"""Speed is checked only on equal hardware. Nothing is checked if the options of methods differ."""
 POOL = Policy(
     blocking=(
         *("work", "spec.methods", "hardware"),
@@ -69,13 +69,15 @@ REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
 WORKERS = Policy(
     blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
-"""For setups, not headers: the files and versions that must be equal on all machines of a run."""
+"""For setups instead of headers: the files and versions that must be equal on all machines of a
+run.
+"""
 PROFILE = Policy(
     blocking=("model.*", "methods.*.weights.*"),
     ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
-"""For setups: the fields that must be equal so that an acceptance profile applies."""
+"""For setups: the fields that must be equal for an acceptance profile to apply."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

@@ -38,9 +38,9 @@ class KeyFields(Struct, frozen=True):
     repeat: Whole
     """Pass over the prompts, from 0."""
     concurrency: Whole = 0
-    """Requests at once; absent if there is no such load."""
+    """Requests at once. Absent if there is no such load."""
     request_rate: Amount = 0
-    """Requests per second; absent if there is no such load."""
+    """Requests per second. Absent if there is no such load."""
 
     def __post_init__(self) -> None:
         for name in _SHOWN_FIELDS:
@@ -55,10 +55,10 @@ class KeyFields(Struct, frozen=True):
 class RecordLine(
     KeyFields, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA
 ):
-    """The outcome of one method on one turn of one prompt."""
+    """One method's answer to one turn of one prompt."""
 
     status: Literal["ok", "error"]
-    """error: it failed, and has no tokens or times."""
+    """error: the answer failed, and has no tokens or times."""
     prompt_tokens: Whole
     """Tokens of the prompt."""
     token_ids: tuple[Whole, ...]
@@ -68,7 +68,7 @@ class RecordLine(
     text: str
     """Text of the answer."""
     stop_reason: StopReason | None
-    """Reason why the answer ended: eos, budget (of tokens), or length (of the model's context)."""
+    """Why the answer ended: eos, budget (of tokens), or length (of the model's context)."""
     prefill_s: Amount | None
     """Seconds until the first token is on the host."""
     decode_s: Amount | None
@@ -80,34 +80,35 @@ class RecordLine(
     seed: Large
     """Seed of the draws."""
     error: str | None
-    """Reason of a failure."""
+    """Why the answer failed."""
     phases: Phases | None = None
-    """Seconds by phase; absent without --phases."""
+    """Seconds by phase. Absent without --phases."""
     peak_memory_bytes: Large | None = None
-    """Peak memory of the GPU; absent on a CPU."""
+    """Peak memory of the GPU. Absent on a CPU."""
     energy_j: Amount | None = None
     """Energy of the whole GPU in joules."""
     token_ends: tuple[Whole, ...] = ()
-    """Characters of text up to the end of each token; absent if unknown."""
+    """Number of characters of the text up to the end of each token. Absent if unknown."""
     num_paused: Whole = 0
-    """Attempts in which the machine paused, in older runs only; if 1, the times are the second
-    attempt's.
+    """Attempts in which the machine paused, only in older runs. If it is 1, the times are those of
+    the second attempt.
     """
     is_paused: bool = False
     """True if the machine paused, so that the times are not valid."""
     serving: Serving | None = None
-    """Figures of an answer from a server; absent otherwise."""
+    """Numbers of an answer from a server. Absent otherwise."""
     draft_prefill_s: Amount | None = None
-    """Seconds of decode_s in which the drafter read the prompt; absent on a GPU."""
+    """Part of decode_s in which the drafter read the prompt. Absent on a GPU."""
     outer_s: Amount | None = None
-    """Seconds of the whole completion by a second clock, outside the decoding loop."""
+    """Seconds of the whole completion, measured by a second clock outside the decoding loop."""
     place: Whole | None = None
-    """Position of the method in the order of methods on this request, from 0; absent for servers.
+    """Position of the method in the order in which methods answered this request, from 0. Absent
+    for servers.
     """
     origin: str = ""
-    """Id of the run that it was merged from; absent if it was not merged."""
+    """Id of the run from which it was merged. Absent if it was not merged."""
     worker: str = ""
-    """Worker that completed it; absent without --ray."""
+    """Worker that completed it. Absent without --ray."""
 
 
 class ImportedLine(
@@ -121,11 +122,11 @@ class ImportedLine(
     """An answer from another tool's file. Facts that the file lacks are absent."""
 
     status: Literal["ok", "error"]
-    """error: it failed, and has no tokens."""
+    """error: the answer failed, and has no tokens."""
     num_tokens: Whole = 0
     """Tokens of the answer."""
     counted_tokens: Whole | None = None
-    """Tokens as the publisher counts them; absent if equal to num_tokens."""
+    """Tokens as the publisher counts them. If absent, they are num_tokens."""
     num_emitted: Whole | None = None
     """Tokens that steps emitted."""
     num_steps: Whole | None = None
@@ -147,11 +148,11 @@ class ImportedLine(
     answer_hash: str = ""
     """Hash of the text, if the file has no text."""
     stop_reason: StopReason | None = None
-    """Reason why the answer ended."""
+    """Why the answer ended."""
     serving: Serving | None = None
-    """Figures of an answer from a server."""
+    """Numbers of an answer from a server."""
     error: str | None = None
-    """Reason of a failure."""
+    """Why the answer failed."""
 
 
 _COUNTS = tuple(field.name for field in fields_of(ImportedCounts))
@@ -165,7 +166,8 @@ _IMPORTED_FIELDS = sorted(set(ImportedLine.__struct_fields__) & set(Record.__slo
 
 _LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
 _OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)
-"""Names of fields whose values are often equal in lines of a run, as methods give the same tokens.
+"""Names of fields whose values are often equal in several lines, because methods give the same
+tokens.
 """
 
 

@@ -1,4 +1,4 @@
-"""A run in memory, with a header and records; parts of a run; and several runs as one.
+"""A run in memory, with a header and records. It may be a part of a run, or several runs as one.
 
 Speedups compare methods only at the same load, so a run on servers is split by load.
 """
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The load in words, such as "4 requests at once"; empty for the engine in this process."""
+        """The load in words, such as "4 requests at once". Empty for the engine in this process."""
         if self.concurrency == 1:
             return "1 request at a time"
         if self.concurrency:
@@ -51,7 +51,7 @@ def load_of(measured: BlockHeader | RecordKey) -> Load:
 
 
 def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
-    """The loads in a run's options, in order; none for the engine in this process."""
+    """The loads in a run's options, in order. There are none for the engine in this process."""
     closed_loads = [Load(concurrency=concurrency) for concurrency in spec_values.concurrency]
     open_loads = [Load(request_rate=rate) for rate in spec_values.request_rates]
     return (*closed_loads, *open_loads)
@@ -62,7 +62,7 @@ BETWEEN = " / "
 
 
 class BlockKey(NamedTuple):
-    """Identity of a block: the requests that a server completes together."""
+    """Identity of a block, which is the requests that a server completes together."""
 
     method: str
     """Spelling of the method."""
@@ -89,7 +89,7 @@ def block_key(measured: BlockHeader | RecordKey) -> BlockKey:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A header and its records: a whole run, a part of a run, or several runs as one."""
+    """A header and its records, for a whole run, a part of a run, or several runs as one."""
 
     header: RunHeader
     """Facts about the run besides its records."""
@@ -100,11 +100,13 @@ class Run:
     left_out: tuple[str, ...] = ()
     """Sentences about lines of its file that were not read, with the reasons."""
     num_repeated: int = 0
-    """Number of failed lines whose requests were repeated: the later line is the record."""
+    """Number of failed lines whose requests were repeated. The later line is the record."""
     audit: StoredAudit | None = None
     """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()
-    """In a pool, the number of the run of each repeat (pass) [repeats]; empty for a single run."""
+    """In a pool, the index of the run to which each repeat (pass) belongs [repeats]. Empty for a
+    single run.
+    """
 
     @property
     def folder(self) -> Path:
@@ -119,7 +121,9 @@ class Run:
 
     @property
     def missing_text(self) -> str:
-        """How many records are missing from a run that says it is complete; empty if none are."""
+        """The number of missing records of a run marked as complete, in words. Empty if none are
+        missing.
+        """
         num_expected = self.header.num_records or 0
         num_missing = num_expected - len(self.records)
         if self.header.status != "complete" or num_missing <= 0:
@@ -165,7 +169,7 @@ class Run:
         )
 
     def of(self, categories: Mapping[str, str]) -> Run:
-        """The records of samples that have a category, with the category as the task.
+        """The part of the run whose samples have a category, with the category as the task.
 
         `categories` maps the id of a sample to the name of its category.
         """
@@ -181,7 +185,7 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Several runs of one command on one machine as one run, which is called a pool.
+        """Combine several runs of one command on one machine into one run, which is called a pool.
 
         The repeats (passes over the prompts) are counted on from run to run. `run_of_repeat` has
         the run of each repeat, since the variance is computed from whole runs.
@@ -236,7 +240,7 @@ def _check_poolable(runs: Sequence[Run]) -> None:
 
 
 def _is_copy(run: Run, earlier_run: Run) -> bool:
-    """True if two runs have the same measurements, by their random names or by all records."""
+    """True if two runs share a random id of measurements, or if all their records are equal."""
     has_same_records = bool(run.records) and run.records == earlier_run.records
     return bool(run.header.uids & earlier_run.header.uids) or has_same_records
 
@@ -283,8 +287,8 @@ def joint_status(headers: Sequence[RunHeader]) -> Status:
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """Method -> untimed work in all runs: sums of seconds and counts. `build_s`, the seconds to
-    build the drafter and load its weights, is the largest instead of the sum.
+    """Method -> its untimed work in all runs, as sums of seconds and counts. `build_s`, the seconds
+    to build the drafter and load its weights, is the maximum instead of the sum.
     """
     totals: dict[str, HookTimes] = {}  # method -> its work in the runs so far
     for header in headers:
@@ -300,7 +304,7 @@ def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
 
 
 def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
-    """The first fingerprint of weights that changed during a run, or else the first fingerprint."""
+    """The fingerprints of the first run whose weights changed, or else those of the first run."""
     prints = [header.weights_print for header in headers if header.weights_print]
     changed = [weights for weights in prints if weights.at_load != weights.at_end]
     return next(iter((*changed, *prints)), None)

@@ -32,7 +32,7 @@ KINDS: Mapping[str, type] = {
     "trace": trace.TraceLine,
     "audit": audit.StoredAudit,
 }
-"""Kinds of files, with their types: `run.json`, a line of `samples.jsonl` (of a measured or an
+"""Kinds of files -> their types, for `run.json`, a line of `samples.jsonl` (of a measured or an
 imported run), a line of `trace.jsonl`, and `audit.json`.
 """
 

@@ -1,4 +1,4 @@
-"""The values of a run's options in its header, in effect and as the user gave them.
+"""The options of a run in its header: the values in effect, and the values that the user gave.
 
 Each option is declared here, with its help, limits and role. Rules that concern several options are
 in `measure.spec`.
@@ -159,7 +159,7 @@ class SpecHeader(Struct, frozen=True):
 
 
 GOODPUT = ("ttft", "tpot", "e2e")
-"""Times of a request that may have a limit: until the first token, per later token, in total."""
+"""Times of a request that may have a limit: to the first token, per later token, and in total."""
 
 
 def parse_goodput(limits_text: str) -> dict[str, float]:
@@ -188,7 +188,7 @@ def parse_goodput(limits_text: str) -> dict[str, float]:
 
 
 def parse_template_args(json_text: str) -> dict[str, Any]:
-    """Values of a template's variables by name, from a JSON object; none if the text is empty.
+    """The values of a template's variables by name, from a JSON object. None if the text is empty.
 
     Raises:
         UserError: the text has another form.

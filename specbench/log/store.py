@@ -1,8 +1,8 @@
-"""Read and write the files of a run. `run.json` is replaced; the other files get further lines.
+"""Read and write the files of a run. `run.json` is replaced, and the other files get more lines.
 
 A line that was written survives a kill, a full disk and a second process. A line that one of these
 cut short is removed before the next line is written. Files of lines that will not grow any more may
-be compressed with gzip: they are read as `samples.jsonl.gz` and `trace.jsonl.gz`.
+be compressed with gzip (`samples.jsonl.gz`, `trace.jsonl.gz`).
 """
 
 import json
@@ -48,7 +48,7 @@ ContentT = TypeVar("ContentT")
 
 
 class RunFolder:
-    """A run's folder, opened for writing by one process at a time.
+    """The folder of a run, which one process at a time can open for writing.
 
     Use it as a context manager. The lock ends with the process.
     """
@@ -156,7 +156,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
-    """The last audit of the run in a folder, if it tested the records that the run has now."""
+    """The last audit of the run in a folder, or None if it tested other records."""
     audit = read_audit(path)
     if audit is None or audit.num_records != num_records:  # from before the run was resumed
         return None
@@ -227,7 +227,7 @@ def read_header(path: Path) -> RunHeader:
 
 
 def read_trace(path: Path) -> Iterator[TraceLine]:
-    """The traces of the run in a folder, one per record. Raises the same errors as `read_run`.
+    """Yield the traces of the run in a folder, one per record. Raise the errors of `read_run`.
 
     A kill between a trace and its record leaves a trace that the resumed run writes again.
     """
@@ -245,8 +245,8 @@ def _line(line: Struct) -> bytes:
 def _read_lines(
     path: Path, read: Callable[[bytes, int], ContentT], left_out: list[str] | None = None
 ) -> Iterator[ContentT]:
-    """The result of `read` for each line of the file `path`; `read` gets the line and its number,
-    from 1. If the file is missing, there are no lines.
+    """Yield the result of `read` for each line of the file `path`, if there is such a file. `read`
+    gets the line and its number, from 1.
 
     If `read` refuses a line (ValueError), a sentence about it is added to `left_out`.
 
@@ -275,8 +275,8 @@ def _read_lines(
 
 
 def _reason(error: Exception, content: bytes) -> str:
-    """The message of an error about a line or file whose JSON is `content`: the path of the wrong
-    value, the message, and the value, as in '$.num_tokens: expected int, got str ("x")'.
+    """The message of an error about a line or file whose JSON is `content`. It has the path and the
+    text of the wrong value, such as '$.num_tokens: expected int, got str ("x")'.
     """
     if isinstance(error, ImpossibleRecord):
         return str(error)  # this message begins with the path, too

@@ -1,4 +1,6 @@
-"""Find times that no honest clock gives: copied passes, a coarse clock, contradicting clocks."""
+"""Find times that no honest clock gives, such as those of copied passes, of a coarse clock, or of
+clocks that contradict each other.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -20,14 +22,14 @@ LEAST_COPIED_SHARE = 0.05
 of requests, a few have equal times by chance.
 """
 LEAST_TOKENS = 8
-"""Fewest tokens of an answer whose time is long enough to differ from pass to pass."""
+"""Fewest tokens of an answer that takes long enough for its time to differ between passes."""
 MOST_TICK_S = 1e-4
-"""The longest tick of a clock in seconds. A clock is too coarse if its tick is longer."""
+"""The longest allowed tick of a clock in seconds. A clock with a longer tick is too coarse."""
 LEAST_TIMES = 8
 """Fewest times from which the tick of a clock is computed."""
 MOST_SLOWER = 3.0
 """Largest allowed ratio of a step's time to its time in the trial, relative to vanilla's ratio. In
-honest runs, its medians are 0.9 to 1.5.
+honest runs, the medians of this relative ratio are 0.9 to 1.5.
 """
 LEAST_ANSWERS = 8
 """Fewest answers from which the time of a step is computed."""
@@ -35,7 +37,7 @@ _NANOSECONDS = 10**9
 
 
 def find_time_faults(records: Sequence[Record], threads: Threads | None = None) -> Iterator[str]:
-    """A sentence for each fault of times that no honest clock gives.
+    """Yield a sentence for each kind of times that no honest clock gives.
 
     `threads` is from the run's header, and has the times of steps in trials before the run.
     """
@@ -48,7 +50,9 @@ def find_time_faults(records: Sequence[Record], threads: Threads | None = None) 
 
 
 def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence if the clock outside the decoding loop measured less time than the one inside."""
+    """Yield a sentence if the clock outside the decoding loop measured less time than the one
+    inside.
+    """
     behind = [
         record
         for record in done
@@ -64,7 +68,7 @@ def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence if all times are multiples of a tick longer than MOST_TICK_S seconds."""
+    """Yield a sentence if all times are multiples of a tick longer than MOST_TICK_S seconds."""
     times_s = [seconds for record in done for seconds in (record.prefill_s, record.decode_s)]
     nanoseconds = [
         round(seconds * _NANOSECONDS)
@@ -77,7 +81,7 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each two passes of a method of which one is a copy of the other.
+    """Yield a sentence for each two passes of a method if one is a copy of the other.
 
     A pass goes through all prompts once. Two answers of a method to the same request, in different
     passes, are a pair. A pair is a copy if the tokens are equal, and the times of prefill and
@@ -121,7 +125,8 @@ def _is_copy(earlier: Record, later: Record) -> bool:
 
 
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
-    """A sentence for each method whose steps took far more time than in the trial before the run.
+    """Yield a sentence for each method whose steps took far longer than in the trial before the
+    run.
 
     A trial times a method's steps with several numbers of CPU threads, to choose one for the run.
     Slower steps are a sign that somebody removed steps from the file, but kept the tokens and

@@ -20,7 +20,7 @@ def to_trace_line(record: Record) -> TraceLine:
 
 
 def _finite(step: TracedStep) -> TracedStep:
-    """The step without infinite log-probabilities: JSON would turn minus infinity into null."""
+    """The step with finite log-probabilities, because JSON would turn minus infinity into null."""
     lowest = -sys.float_info.max
     log_probs = tuple(
         None if log_prob is None else max(log_prob, lowest) for log_prob in step.log_probs

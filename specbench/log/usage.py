@@ -1,4 +1,4 @@
-"""The use of the GPU and of the processor during a run, as parts of `run.json`.
+"""How a run used the GPU and the processor, as parts of `run.json`.
 
 This module has only the types: `machine.gpu_sampler` and `machine.cpu_sampler` measure the values.
 """
@@ -8,11 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 BUSY_SHARE = 0.1
-"""Mean share of the cores above which other programs cause a warning."""
+"""Other programs cause a warning if their mean share of the cores is larger than this."""
 BUSY_PERCENT = 10
-"""Utilisation of a GPU before the run, in percent, from which it counts as busy."""
+"""A GPU counts as busy if its utilisation in percent before the run is at least this."""
 THROTTLED_SHARE = 0.02
-"""Share of samples from which throttling causes a warning."""
+"""Throttling causes a warning if it is found in at least this share of samples."""
 
 
 class Span(Struct, frozen=True):
@@ -42,17 +42,17 @@ class GpuUse(Struct, frozen=True):
     power_w: Span | None
     """Power draw in watts."""
     memory_used_bytes: Span | None
-    """Bytes of memory in use on the card, by all processes."""
+    """Bytes of memory that all processes use on the card."""
     throttled: dict[str, float]
-    """Share of samples throttled, by reason."""
+    """Share of samples with throttling, by reason."""
     percent_busy_before: int | None
     """Utilisation in percent before the run."""
     other_processes_before: int
     """Other processes on the card before the run."""
     other_processes_most: int
-    """Most other processes on the card at once."""
+    """Largest number of other processes on the card at once."""
     energy_source: Literal["counter", "power"] | None
-    """Source of `energy_j`: the driver's counter, or sampled power; null without energy."""
+    """Source of `energy_j`: the driver's counter, or sampled power. Null without energy."""
     is_partition: bool
     """True if the card is partitioned (MIG)."""
     is_lost: bool
@@ -60,7 +60,7 @@ class GpuUse(Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons to doubt times measured on the GPU, as sentences; empty if there are none.
+        """Sentences with reasons to doubt times measured on the GPU. Empty if there are none.
 
         `other_processes_most` is the largest number of other processes on the card at once.
         `percent_busy_before` is the card's utilisation before the run, None if unknown. `throttled`
@@ -99,14 +99,14 @@ class GpuUse(Struct, frozen=True):
 
 
 class MethodEnergy(Struct, frozen=True, omit_defaults=True):
-    """Energy of a method that repeated the run's prompts alone."""
+    """Energy of a method while it alone repeated the run's prompts."""
 
     method: str
     """Method."""
     temperature: float
     """Sampling temperature."""
     joules_per_token: float | None = None
-    """Joules / new tokens, including the idle machine's power; absent if not measured."""
+    """Joules / new tokens, including the power of the idle machine. Absent if not measured."""
     num_tokens: int = 0
     """New tokens between the readings of the counters."""
     duration_s: float = 0.0
@@ -114,11 +114,11 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     tick_j: float = 0.0
     """Median step of the counters, in joules."""
     idle_w: float = 0.0
-    """Watts of the idle machine, before the first method."""
+    """Watts of the idle machine before the first method."""
     meters: tuple[str, ...] = ()
     """GPUs or processor packages whose energy was measured."""
     absent: str = ""
-    """Why energy was not measured; absent if it was."""
+    """Why energy was not measured. Absent if it was."""
 
 
 class CpuUse(Struct, frozen=True):
@@ -131,11 +131,11 @@ class CpuUse(Struct, frozen=True):
     share_of_others: Span
     """Share of the cores that other programs used."""
     clock_mhz: Span | None = None
-    """Mean clock of the cores in MHz; null if the machine does not report it."""
+    """Mean clock of the cores in MHz. Null if the machine does not report it."""
 
     @property
     def others_warning(self) -> str | None:
-        """A sentence about other programs that used the processor; None if they used little."""
+        """A sentence about other programs that used the processor, or None if they used little."""
         if self.share_of_others.mean <= BUSY_SHARE:
             return None
         mean_percent = self.share_of_others.mean * 100

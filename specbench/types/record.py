@@ -27,7 +27,7 @@ class RequestKey(NamedTuple):
 
 
 def seed_of(run_seed: int, key: RequestKey) -> int:
-    """The seed for the random draws of a request. It is the same for all methods and temperatures."""
+    """The seed for the draws of a request, which is the same for all methods and temperatures."""
     identity = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
     digest = sha256(repr(identity).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1  # 63 bits: a positive integer everywhere

@@ -1,4 +1,6 @@
-"""Read and write answers of EAGLE, Medusa, Spec-Bench and REST: lists with an element per turn."""
+"""Read and write the answers of EAGLE, Medusa, Spec-Bench and REST, in lists with an element per
+turn.
+"""
 
 import json
 from collections import defaultdict
@@ -22,12 +24,12 @@ from specbench.types import ImportedCounts, Record, RecordKey
 FAILED = "ERROR"
 """The answer that these tools write for a turn that raised an error."""
 _CLOCK_DIGITS = 4
-"""A time with more decimals than this was measured, not rounded or made up."""
+"""A time with more decimals than this was measured. Other times may be rounded or made up."""
 _LACKS = ("token ids", "prompt tokens", "the time to the first token", "stop reasons", "seeds")
 
 
 class Turn(NamedTuple):
-    """The answer to one turn, as the file has it."""
+    """The answer to one turn, with the numbers of the file."""
 
     key: RecordKey
     """Key of the answer within its file."""
@@ -40,7 +42,7 @@ class Turn(NamedTuple):
     steps: int
     """Number of steps: `idxs` + 1, or `decoding_steps`."""
     accept_lengths: tuple[int, ...] = ()
-    """Tokens of each step [steps]; empty if unknown."""
+    """Tokens of each step [steps]. Empty if unknown."""
 
     @property
     def counts(self) -> tuple[float, ...]:
@@ -53,16 +55,17 @@ CountTurn = Callable[[Turn], ImportedCounts]
 
 
 class StepsField(NamedTuple):
-    """The list, in a file, that has the number of steps of each turn."""
+    """The list in a file that has the number of steps of each turn."""
 
     name: str
     """Key of the list."""
     first: int
-    """The value for a turn with one step: 1, or 0 if the list has indices of last steps."""
+    """The value for a turn with one step. It is 1, or 0 if the list has the index of the last step.
+    """
 
 
 class ReadAnswers(NamedTuple):
-    """The answers of a file as records, and its turns as the file has them."""
+    """The answers of a file as records, and its turns with the numbers of the file."""
 
     content: FileContent
     turns: Sequence[Turn]
@@ -85,7 +88,7 @@ def counts_of_turn(turn: Turn) -> ImportedCounts:
 def read_answers(
     source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], CountTurn]
 ) -> ReadAnswers:
-    """The answers of a file, with a record per turn, and its turns, both in the file's order.
+    """Read the answers of a file, with a record per turn, and its turns, both in the file's order.
 
     `steps_field` describes the file's list of steps per turn. `counts_of` takes all turns of the
     file, and returns the function that counts a turn. The caller adds the counting rule in words. A
@@ -132,7 +135,7 @@ def read_answers(
 
 
 def _turns(choice: Fields, steps_field: StepsField, first_key: RecordKey) -> Iterator[Turn]:
-    """The turns of a choice: the answers to one question in one pass, in order.
+    """Yield the turns of a choice, which are the answers to one question in one pass, in order.
 
     `first_key` is the key of the first turn.
 
@@ -202,7 +205,7 @@ def _record(turn: Turn, previous: Turn | None, counts: ImportedCounts) -> Record
 
 
 def _failure(turn: Turn, previous: Turn | None) -> str:
-    """Why a turn failed; empty if it did not fail.
+    """Why a turn failed. Empty if it did not fail.
 
     `previous` is the turn before it in the file, None for the first turn. A turn is a copy if it
     has the counts and the time of `previous`, since two measured times never agree in all digits. A
@@ -221,7 +224,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 
 
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
-    """The text of a file with these answers: a line per question, with a JSON object.
+    """The text of a file with these answers. Each line has the JSON object of a question.
 
     They are a method's answers at one temperature and load, in one pass over the prompts.
     `steps_field` describes the list that has the steps of each turn in such a file.

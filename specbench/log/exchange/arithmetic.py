@@ -1,4 +1,4 @@
-"""Compute speeds with the arithmetic of publishers, and with tokens as they count them."""
+"""Compute speeds with the arithmetic and the counting rules of publishers."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from specbench.types import Record
 SPEEDUP = "speedup"
 TOTALS = "the ratio of totals"
 CountOf = Callable[[Record], int]
-"""Returns the number of an answer's tokens by some counting rule."""
+"""Returns the number of an answer's tokens under a counting rule."""
 
 
 def published_tokens(record: Record) -> int:
@@ -30,7 +30,7 @@ class CountedTokens(NamedTuple):
     count: CountOf
     name: str
     has_failed: bool = True
-    """True if failed answers count, with the numbers in their file, as publishers count them."""
+    """True if failed answers count, with the numbers in their file, as for publishers."""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The answers that count."""
@@ -38,7 +38,7 @@ class CountedTokens(NamedTuple):
 
 
 def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
-    """The mean of the questions' tokens/s; 0.0 if no record has a time.
+    """The mean of the questions' tokens/s, or 0.0 if no record has a time.
 
     The tokens (counted by `count`) and the seconds of a question are sums over its turns. A
     question counts once per pass.
@@ -54,7 +54,7 @@ def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
 
 
 def rate_of_totals(records: Sequence[Record], count: CountOf) -> float:
-    """All tokens (counted by `count`) / all seconds; 0.0 if no record has a time."""
+    """All tokens (counted by `count`) / all seconds, or 0.0 if no record has a time."""
     seconds = sum(record.wall_s or 0.0 for record in records)
     return sum(map(count, records)) / seconds if seconds else 0.0
 
@@ -62,8 +62,8 @@ def rate_of_totals(records: Sequence[Record], count: CountOf) -> float:
 def speed_figures(
     answers: MethodAnswers, formula: str, rules: Sequence[CountedTokens]
 ) -> Iterator[ImportedFigure]:
-    """A method's tokens/s and its speedups over the baseline, as EAGLE's and Spec-Bench's scripts
-    compute them; nothing if the method has no times or no tokens.
+    """Yield a method's tokens/s and its speedups over the baseline, as the scripts of EAGLE and
+    Spec-Bench compute them. There are none if the method has no times or no tokens.
 
     `rules` count the baseline's tokens. Each rule gives two speedups, or none if the baseline has
     no times or tokens. `rule.of` picks the records that count. First come the ratios of mean rates
@@ -88,8 +88,8 @@ def speed_figures(
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """A sentence for each method that splits (the publisher's speedup / our speedup) into factors:
-    another average, and another counting of the baseline's tokens.
+    """Yield a sentence for each method that splits (the publisher's speedup / our speedup) into two
+    factors, one for the average and one for the counting of the baseline's tokens.
 
     `figures` are in the order of `speed_figures`: a method's first speedup is the publisher's, and
     its last is ours. Methods without a ratio of totals by the publisher's counting are left out.
@@ -121,9 +121,9 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
 
 
 def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
-    """A method's tokens/s, and its MAT as users of llama.cpp compute it: tokens / (tokens -
-    accepted draft tokens). Without times or accepted tokens, the number that needs them is left
-    out.
+    """Yield a method's tokens/s, and its MAT as users of llama.cpp compute it, which is tokens /
+    (tokens - accepted draft tokens). A number is left out if its times or accepted tokens are
+    missing.
 
     `_count`, the tokenizer's count of a text, is not used.
     """
@@ -143,7 +143,7 @@ def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterato
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
-    """The counting rule of both scripts for the baseline's tokens; none without a tokenizer."""
+    """How both scripts count the baseline's tokens. The list is empty without a tokenizer."""
     if count_tokens is None:
         return []
     # Minus one, because the tokenizer puts a BOS before the text.

@@ -1,4 +1,6 @@
-"""Convert files of other tools to one run. Labels are methods; equal labels are passes."""
+"""Convert files of other tools to one run. Each label is a method. Files with equal labels are
+passes of the same method.
+"""
 
 import math
 from collections import defaultdict
@@ -41,10 +43,10 @@ class LabelledFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFacts:
-    """Facts that the user gives about the files; empty or None if not given."""
+    """Facts that the user gives about the files. A fact that is not given is empty or None."""
 
     baseline: str = ""
-    """Label of the baseline; "vanilla" is the default."""
+    """Label of the baseline. The default is "vanilla"."""
     model: str = ""
     task: str = ""
     temperature: float | None = None
@@ -55,11 +57,11 @@ class UserFacts:
     url: str = ""
     """Address from which the files were taken."""
     mapping: FileMapping | None = None
-    """Where the answers are in the files, if the files have no known format."""
+    """Where the files have their answers, if their format is not known."""
 
     @property
     def given(self) -> dict[str, str]:
-        """The given facts, by option."""
+        """The given facts, by the option's name."""
         facts = {
             "baseline": self.baseline,
             "model": self.model,
@@ -72,10 +74,10 @@ class UserFacts:
 
 
 def parse_file(argument: str) -> LabelledFile:
-    """The label and the path in an argument of the command: LABEL=FILE, or FILE alone.
+    """The label and the path in an argument of the command, which is LABEL=FILE or FILE.
 
-    For FILE alone, the label is the file's name without its ending. An argument is FILE alone if it
-    has a "/" before its "=", or if it is the path of a file. ":" and ",", which have a meaning in
+    For FILE, the label is the file's name without its ending. An argument is FILE if it has a "/"
+    before its "=", or if it is the path of a file. In labels, ":" and ",", which have a meaning in
     names of methods, become "-".
     """
     label, equals, name = argument.partition("=")
@@ -91,7 +93,7 @@ def convert(
     command: Sequence[str] = (),
     sources: Sequence[SourceFile] = (),
 ) -> Run:
-    """The run of these files: a header, and the files' answers as records, in the files' order.
+    """Return the run with the answers of these files as records, in the files' order.
 
     `command` has the arguments of the command, for the header. `sources` are the contents of the
     files in the same order, if they were already read.
@@ -113,7 +115,7 @@ def convert(
     methods = [*dict.fromkeys(method_names)]  # without duplicates
     baseline = _baseline(facts.baseline, methods)
     temperature = _temperature(read_files, facts.temperature)  # None if unknown
-    # The files with their records with the run's keys, in the order of `method_names`.
+    # The files with records that have the run's keys, in the order of `method_names`.
     imported_sources = _with_keys_of_run(read_files, baseline, facts.task, temperature or 0.0)
     all_records = [record for source in imported_sources for record in source.records]
     by_method: dict[str, list[Record]] = defaultdict(list)  # method -> its records
@@ -139,9 +141,9 @@ def convert(
 
 
 def _refuse_impossible(run: Run) -> None:
-    """Raise UserError if the run, once written, could not be read: an answer occurs twice, a number
-    is too large, and so on. The header and each record are encoded, decoded and checked as they
-    are when a run is read.
+    """Raise UserError if the run could not be read after it is written, for example because an
+    answer occurs twice or a number is too large. The header and each record are encoded, decoded
+    and checked as when a run is read.
     """
     record_check = RecordCheck(run.header)
     subject = "The files"  # what is being checked, for the message of an error
@@ -184,7 +186,7 @@ def _refuse_copies(read_files: Sequence[ImportedSource]) -> None:
 
 
 def _baseline(label: str, methods: Sequence[str]) -> str:
-    """The name of the baseline; empty if there is none. `label` is empty if the user gave none.
+    """The name of the baseline, or an empty text. `label` is empty if the user gave none.
 
     Raises:
         UserError: no method has the name `label`, or a method that is not the baseline has the name
@@ -201,7 +203,7 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
 
 
 def _temperature(read_files: Sequence[ImportedSource], option: float | None) -> float | None:
-    """The temperature that the user or the files give; None if neither gives one.
+    """The temperature that the user or the files give, or None if neither gives one.
 
     `option` is the temperature that the user gave, or None.
 
@@ -230,7 +232,7 @@ def _temperature(read_files: Sequence[ImportedSource], option: float | None) -> 
 def _with_keys_of_run(
     read_files: Sequence[ImportedSource], baseline: str, task: str, temperature: float
 ) -> list[ImportedSource]:
-    """The files in their order, with their records with the keys of the run.
+    """The files in their order, with `records` that have the keys of the run.
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
     if unknown. If the task is known, questions get the ids that they have in specbench's own runs,

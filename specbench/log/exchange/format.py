@@ -1,7 +1,7 @@
-"""A format of another tool's results, and the content of its files.
+"""Describe a format of another tool's results, and the content of its files.
 
-A format is a module in `formats` with a `FORMAT`. The format of a file is recognised by the file's
-content, not by its name.
+A format is a module in `formats` with a `FORMAT`. A file's format is recognised by its content, not
+by its name.
 """
 
 import pkgutil
@@ -28,7 +28,7 @@ class MeasuredBlock(NamedTuple):
     duration_s: float
     """Seconds in which the server worked on the requests."""
     counters: Mapping[str, float]
-    """Growth of the server's counters, by our names of them."""
+    """Growth of the server's counters, by our names for them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,39 +41,39 @@ class FileContent:
     is not used.
     """
     counting: str
-    """Counting rule, in words."""
+    """The counting rule in words."""
     lacks: tuple[str, ...] = ()
     """Names of facts that the file lacks."""
     model: str = ""
-    """Name of the model; empty if unknown."""
+    """Name of the model. Empty if unknown."""
     version: str = UNKNOWN
     """Version of the tool."""
     temperature: float | None = None
-    """Sampling temperature; None if unknown."""
+    """Sampling temperature. None if unknown."""
     max_new_tokens: int | None = None
-    """The most tokens of an answer; None if unknown."""
+    """The most tokens of an answer. None if unknown."""
     blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
     """Blocks of requests, by the load in the records' keys."""
     figures: list[ImportedFigure] = field(default_factory=list)
-    """Numbers that the file has, recomputed from its answers. Their `method` is empty."""
+    """Numbers of the file, recomputed from its answers. Their `method` is empty."""
     findings: list[str] = field(default_factory=list)
     """Sentences about how the file counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodAnswers:
-    """All answers of a method, and those of the baseline to compare them with."""
+    """All answers of a method, and the baseline's answers to compare them with."""
 
     method: str
     """Name of the method, as the user gave it."""
     records: Sequence[Record]
     baseline: str = ""
-    """Name of the baseline; empty without a baseline, and for the baseline itself."""
+    """Name of the baseline. Empty without a baseline, and for the baseline itself."""
     baseline_records: Sequence[Record] = ()
 
 
 class WrittenAnswers(NamedTuple):
-    """The answers to write to a file: a method's answers in one pass, at one load."""
+    """The answers to write to a file, which are a method's answers in one pass at one load."""
 
     header: RunHeader
     """Header of their run."""
@@ -89,7 +89,7 @@ class StepCounts(NamedTuple):
 
 
 def steps_of(record: Record) -> StepCounts:
-    """The tokens emitted by an answer's steps, and the number of steps; both 0 if it failed.
+    """The tokens emitted by an answer's steps, and the number of steps. Both are 0 if it failed.
 
     Raises:
         UserError: the steps are unknown.
@@ -115,7 +115,7 @@ Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]
 
 
 def no_figures(_answers: MethodAnswers, _count: CountTokens | None) -> Iterable[ImportedFigure]:
-    """No numbers, for a format whose files contain the publisher's numbers."""
+    """Return no numbers, for a format whose files contain the publisher's numbers."""
     return ()
 
 
@@ -130,15 +130,15 @@ class Format:
     arithmetic: str
     """The publisher's arithmetic for the numbers that it prints, in words."""
     matches: Callable[[Fields], bool]
-    """Takes the first JSON value of a file. True if the file has this format."""
+    """Takes the first JSON value of a file. Returns True if the file has this format."""
     read: Callable[[SourceFile], FileContent]
     """Reads the answers of a file."""
     average: Average = "totals"
-    """Kind of average of the publisher's speeds."""
+    """How the publisher averages speeds."""
     figures: Figures = no_figures
     """Computes the publisher's numbers."""
     write: Callable[[WrittenAnswers], str] | None = None
-    """Makes the text of a file with answers; None for a format that is only read."""
+    """Makes the text of a file with answers. None for a format that is only read."""
     needs_times: bool = False
     """True if a file needs the time to the first token of each answer."""
     ending: str = "jsonl"
@@ -147,7 +147,7 @@ class Format:
 
 @cache
 def all_formats() -> Mapping[str, Format]:
-    """The formats by name: the name of their module, with hyphens."""
+    """The formats by name, which is the name of their module with hyphens."""
     names = [name for _, name, _ in pkgutil.iter_modules(formats.__path__)]
     modules = {name: import_module(f"{formats.__name__}.{name}") for name in names}
     return {
@@ -158,7 +158,7 @@ def all_formats() -> Mapping[str, Format]:
 
 
 def format_of(source: SourceFile) -> str:
-    """The name of the format of a file, recognised by its first JSON value.
+    """The name of a file's format, which is recognised by the file's first JSON value.
 
     Raises:
         UserError: the value fits no known format, or another value of the file is not an object.
@@ -191,7 +191,7 @@ def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
 def counts_from_drafts(
     tokens: int, num_accepted: int | None, num_drafts: int = 0, **more: Any
 ) -> ImportedCounts:
-    """Counts of an answer of `tokens` tokens, with the steps that follow from its drafts.
+    """The counts of an answer of `tokens` tokens, with the steps that follow from its drafts.
 
     The prefill emits the first token. Each step emits its accepted draft tokens and one more. So
     the number of steps is the number of later tokens - accepted tokens, and at least the number of
@@ -227,8 +227,8 @@ def with_drafts(record: Record, num_tokens: int, drafts: Fields, path: str = "")
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record of an answer that failed. It has no steps, and of the counts only the tokens as
-    the publisher counts them, and the seconds.
+    """The record of an answer that failed. It has no steps. Of the counts, it keeps only the tokens
+    as the publisher counts them, and the seconds.
     """
     counts = record.imported or ImportedCounts()
     published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
@@ -236,5 +236,5 @@ def failed(record: Record, reason: str) -> Record:
 
 
 def rate_figure(name: str, number: float, rule: str, unit: str = "", **more: Any) -> ImportedFigure:
-    """A number in a file, for the file's method. `rule` says in words how it is computed."""
+    """A number of a file, for the file's method. `rule` says in words how it is computed."""
     return ImportedFigure(method="", name=name, value=number, rule=rule, unit=unit, **more)

@@ -1,4 +1,4 @@
-"""Files read by a mapping: a TOML file with the places of rows and columns.
+"""Read files with a mapping, which is a TOML file with the places of rows and columns.
 
     title = "results of a tool"
     has = ["model", "results"]       keys of such a file
@@ -8,7 +8,7 @@
     model = { path = "model" }       found in the row, else in the objects around it
     time_per_token_s = { path = "ms_per_token", scale = 0.001 }
 
-A mapping of cells makes a published table, a mapping of answers a run.
+A mapping of cells makes a published table, and a mapping of answers makes a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,9 +49,9 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
     """The place of a column's values, and their conversion."""
 
     path: str = ""
-    """Path of the field; several, with "+" between them, are texts that are joined."""
+    """Path of the field. The texts at several paths, with "+" between them, are joined."""
     scale: float = 1.0
-    """Factor of a number."""
+    """Factor by which a number is multiplied."""
     words: dict[str, str] = {}
     """Texts of the file -> the texts that replace them."""
     default: str | float | None = None
@@ -66,21 +66,21 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     tool: str
     """Tool that writes such files."""
     has: tuple[str, ...]
-    """Keys of the first value of such a file."""
+    """Keys that the first value of such a file has."""
     gives: Literal["cells", "answers"]
-    """The content of a row: cells of a table, or an answer."""
+    """What a row has: cells of a table, or an answer."""
     rows: str
-    """Path of the rows; empty if each value of the file is a row."""
+    """Path of the rows. Empty if each value of the file is a row."""
     columns: dict[str, Column]
-    """Columns of published tables, or of answers, by name."""
+    """Columns of published tables or of answers, by name."""
     arithmetic: str = "not known"
-    """The publisher's arithmetic for printed numbers."""
+    """The arithmetic with which the publisher computes printed numbers."""
     counting: str = "as the file has them"
-    """Counting rule of answers."""
+    """The counting rule of the answers."""
     lacks: tuple[str, ...] = ()
     """Facts that the files lack."""
     hardware: Column = Column()
-    """The hardware of a table."""
+    """The place of the hardware of a table."""
 
 
 @cache
@@ -122,7 +122,7 @@ def matches(mapping: FileMapping, source: SourceFile) -> bool:
 
 
 def mapping_of(source: SourceFile, gives: Literal["cells", "answers"]) -> FileMapping | None:
-    """The shipped mapping that fits a file; None if none does."""
+    """The shipped mapping that fits a file, or None if none does."""
     for mapping in shipped_mappings().values():
         if mapping.gives == gives and matches(mapping, source):
             return mapping
@@ -142,7 +142,7 @@ def mapped_format(mapping: FileMapping) -> Format:
 
 
 def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]:
-    """The rows of a published table: column -> text or number, without columns that a row lacks.
+    """The rows of a published table, each as column -> text or number, without empty columns.
 
     Raises:
         UserError: a row has a text in place of a number.
@@ -159,15 +159,14 @@ def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]
 
 
 def hardware_of(mapping: FileMapping, source: SourceFile) -> str:
-    """The hardware that the file names; empty if it does not."""
+    """The hardware that the file names, or an empty text."""
     scopes = next(_rows(mapping, source), (source.entries[0],))
     return _text(scopes, mapping.hardware)
 
 
 def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
-    """The rows as answers. Their columns are question, category, method, text, hash, tokens,
-    accepted, prompt_tokens, prefill_s, decode_s, total_s and error; a name without a column is
-    absent.
+    """Read the rows as answers. Their columns are question, category, method, text, hash, tokens,
+    accepted, prompt_tokens, prefill_s, decode_s, total_s and error. All are optional.
     """
     rows = enumerate(_rows(mapping, source))
     records = [_record(mapping.columns, scopes, number) for number, scopes in rows]
@@ -175,7 +174,7 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 
 
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
-    """The answer in the row of this number, from 0. A row with an error gives a failed record.
+    """The record of the row with this number, from 0. A row with an error gives a failed record.
 
     `columns` says where in `scopes`, the row and the objects around it, a text or number is. Its
     keys are names of answers' columns, listed in `read_answers`.
@@ -185,11 +184,11 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
     """
 
     def text(name: str) -> str:
-        """The row's text in this column; empty if it has none."""
+        """The row's text in this column, or an empty text."""
         return _text(scopes, columns.get(name, Column()))
 
     def amount(name: str) -> float | None:
-        """The row's number in this column; None if it has none."""
+        """The row's number in this column, or None."""
         return _number(scopes, columns.get(name, Column()))
 
     accepted = amount("accepted")  # draft tokens of all steps of the answer
@@ -225,7 +224,7 @@ def _segments(path: str) -> Sequence[str]:
 
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
-    """The rows that a path leads to, each with the objects around it.
+    """Yield the rows to which a path leads, each with the objects around it.
 
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
     the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
@@ -271,7 +270,7 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 
 
 def _text(scopes: Scopes, column: Column) -> str:
-    """The text of a column; empty if the row has none. Texts of several paths are joined by spaces.
+    """The text of a column, or an empty text. Texts of several paths are joined by spaces.
 
     A column may replace texts of the file by others (`words`).
     """
@@ -284,7 +283,7 @@ def _text(scopes: Scopes, column: Column) -> str:
 
 
 def _number(scopes: Scopes, column: Column) -> float | None:
-    """The number of a column in a row; None if the row and the column's default have none.
+    """The number of a column in a row, or None if neither the row nor the default has one.
 
     Raises:
         UserError: the row has a text that is not a number.

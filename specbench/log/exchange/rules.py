@@ -1,4 +1,4 @@
-"""Find the rules by which tokens and steps were counted, from the answers themselves.
+"""Infer from the answers how a tool counted tokens and steps.
 
 An answer has n tokens, with its end token and without the tokens that the end cut, and k steps
 after the prefill. A tool counts n tokens, n - 1 (without the prefill's), n - e (without the end
@@ -14,17 +14,18 @@ from specbench.log.exchange.format import MethodAnswers
 from specbench.types import Record, RequestKey
 
 _LEAST_CUT = 3
-"""Fewest answers with the largest number of tokens that show a budget."""
+"""Fewest answers with the largest number of tokens that reveal a budget."""
 _LEAST_FIRST = 20
-"""Fewest answers whose first steps, all of one token, look like prefills."""
+"""Fewest answers from which to conclude that first steps of one token are prefills."""
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
-    """Sentences about the counting rules of a method and the baseline, as their answers show them.
+    """Yield sentences about the counting rules that the answers of a method and the baseline
+    reveal.
 
-    The first is about steps whose tokens are listed, the second about answers with equal texts, the
-    third about a budget, the most tokens of an answer. A request is a key without the method. A
-    sentence is left out if the answers do not show its subject.
+    The first sentence is about steps whose tokens are listed, the second about answers with equal
+    texts, and the third about a budget, which is the most tokens of an answer. A sentence is left
+    out if the answers do not reveal its subject. A request is a key without the method.
     """
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
@@ -56,7 +57,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
 
 
 def _rule_of_tokens(differences: Iterable[int]) -> str:
-    """The method's rule of counting tokens relative to the baseline's, in words.
+    """How the method counts tokens relative to the baseline, in words.
 
     `differences` has each number (the method's tokens - the baseline's) that occurs among the
     answers with the baseline's text; it is not empty. The top of this file explains n, e and c.
@@ -74,11 +75,11 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
 
 
 def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence about the rule by which a method counts tokens and steps; none without any record
-    that lists the tokens of its steps (`accept_lengths`).
+    """Yield a sentence about how a method counts tokens and steps, if any record lists the tokens
+    of its steps (`accept_lengths`).
 
-    The rule follows from a difference per answer: its tokens, less the tokens of its steps. All
-    are 1 if steps emit all tokens but the prefill's.
+    The rule follows from the differences (an answer's tokens - its steps' tokens). All are 1 if the
+    steps emit all tokens except the prefill's.
     """
     records_with_steps = [record for record in records if record.accept_lengths]
     # Each number (tokens of an answer, less the tokens of its steps) that occurs.
@@ -101,9 +102,9 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _rule_of_first_steps(listed: Sequence[Record]) -> str:
-    """The rule of a method whose steps emit all tokens of these answers, in words.
+    """How a method counts whose steps emit all tokens of these answers, in words.
 
-    If a first step emits several tokens, it is no prefill, which emits one.
+    A first step that emits several tokens is not a prefill, which emits one token.
     """
     if any(record.accept_lengths[0] > 1 for record in listed):
         return (
@@ -119,7 +120,7 @@ def _rule_of_first_steps(listed: Sequence[Record]) -> str:
 
 
 def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
-    """A sentence if the baseline's answers end at a budget that the method's answers exceed.
+    """Yield a sentence if the baseline's answers end at a budget that the method's answers exceed.
 
     `pairs` are the method's and the baseline's answers to the same requests. A budget shows in
     several answers of the baseline that have as many tokens as its longest one.
@@ -135,7 +136,7 @@ def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> I
 
 
 def _more(difference: int) -> str:
-    """A difference of tokens in words: "2 more", "1 fewer", or "the same number of tokens"."""
+    """A difference of tokens in words, such as "2 more" or "the same number of tokens"."""
     if not difference:
         return "the same number of tokens"
     return f"{abs(difference)} {'more' if difference > 0 else 'fewer'}"

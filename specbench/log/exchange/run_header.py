@@ -1,4 +1,4 @@
-"""The header of an imported run, from the facts in its files. Missing facts are not made up."""
+"""Make the header of an imported run from the facts in its files. Missing facts are not made up."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from specbench.log.spec import SpecHeader, SpecValues
 from specbench.types import Record
 
 _LEAST_NAME = 3
-"""Fewest characters that the names of one model have in common at the start."""
+"""Fewest characters at the start that different names of one model share."""
 
 
 class ImportedSource(NamedTuple):
@@ -51,7 +51,7 @@ def make_header(
     temperature: float | None,
     command: Sequence[str],
 ) -> RunHeader:
-    """The header of the run that has the answers of these files.
+    """Return the header of the run that has the answers of these files.
 
     `sources` are the files in order, `answers` the same records by method. `count_tokens` counts
     the tokens of a text; None without a tokenizer. `given` maps options to what the user gave.
@@ -105,7 +105,7 @@ def make_header(
 
 
 def _values(contents: Sequence[FileContent], records: Sequence[Record], model: str) -> SpecValues:
-    """The run's options, as far as the files give them. The others have meaningless defaults."""
+    """The run's options that the files give. The other options have meaningless defaults."""
     budgets = {content.max_new_tokens for content in contents}
     return SpecValues(
         model=model or _shared_name([content.model for content in contents]),
@@ -122,7 +122,8 @@ def _values(contents: Sequence[FileContent], records: Sequence[Record], model: s
 def _shared_name(names: Iterable[str]) -> str:
     """The common start of the models' names, since some files add the method to the name.
 
-    Without a common start, all names; UNKNOWN if there is none. An empty name does not count.
+    Without a common start, it is a list of all names, or UNKNOWN if there is none. An empty name
+    does not count.
     """
     given_names = sorted({*filter(None, names)})
     # The letters at each position of all names, up to the first position where they differ.
@@ -146,7 +147,9 @@ def _file(source: ImportedSource) -> ImportedFile:
 
 
 def _method(spelling: str, title: str) -> MethodHeader:
-    """A method of the files. Whether it is lossless is not known: no table calls it lossy."""
+    """The header of a method in the files. It is unknown whether the method is lossless, so it is
+    not marked as lossy.
+    """
     return MethodHeader(spelling, title, options={}, is_lossless=True, weights=None)
 
 
@@ -177,7 +180,7 @@ def _figures(
     answers: Sequence[MethodAnswers],
     count_tokens: CountTokens | None,
 ) -> Iterator[ImportedFigure]:
-    """The publishers' numbers: first those of single files, then those of methods, such as a
+    """Yield the publishers' numbers: first those of single files, then those of methods, such as a
     speedup, which compare the answers of several files.
 
     The numbers of a method are computed by each format that its files have. `count_tokens` counts
@@ -196,7 +199,9 @@ def _figures(
 
 
 def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
-    """Sentences on how the tools count: first on each file, then on each method's answers."""
+    """Yield sentences about how the tools count, first for each file, then for each method's
+    answers.
+    """
     for source in sources:
         yield from (f"{source.label}: {finding}" for finding in source.content.findings)
     for method_answers in answers:
@@ -206,8 +211,8 @@ def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers
 def _lacks(
     contents: Sequence[FileContent], values: SpecValues, is_given: Mapping[str, bool]
 ) -> tuple[str, ...]:
-    """The facts that the files lack, each once. `is_given` has the key "temperatures", whose value
-    is True if the temperature is known.
+    """The facts that the files lack, without duplicates. `is_given["temperatures"]` is True if the
+    temperature is known.
     """
     lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
     if not is_given["temperatures"]:
@@ -218,8 +223,8 @@ def _lacks(
 
 
 def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
-    """A description of the run's prompts, with their ids by category; nothing if an answer has no
-    category: the prompts are unknown then. `task` is the run's only task.
+    """Yield a description of the run's prompts, with their ids by category. If an answer has no
+    category, the prompts are unknown, and there is none. `task` is the run's only task.
     """
     # Category -> ids of its prompts, as the keys of a dict, which keeps their order.
     ids_by_category: dict[str, dict[str, None]] = defaultdict(dict)
@@ -244,8 +249,9 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
 
 
 def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
-    """The blocks of the run: the answers of a file that a server worked on together, with one
-    method, task, pass and load. A block whose duration the file does not give is left out.
+    """Yield the blocks of the run. A block is the answers of a file that a server worked on
+    together, with one method, task, pass and load. A block whose duration the file does not give is
+    left out.
     """
     for source in sources:
         records_of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""A result file of another tool: its JSON, read strictly, and what is odd in it.
+"""Read a result file of another tool strictly, and note what is odd in it.
 
-JSON has neither NaN nor infinity, and an object has a key only once. If a tool wrote them anyway,
-they are reported with their place and left out, or refused in one message.
+JSON has neither NaN nor infinity, and an object has each key only once. If a tool broke these
+rules, the values are noted with their place and left out, or the file is refused.
 """
 
 import csv
@@ -22,7 +22,7 @@ from specbench.errors import UserError, os_errors
 
 RESTORE = "Restore the file. docs/convert.md describes the formats."
 _MOST = 2**63 - 1
-"""The largest integer that is read as a count; nanoseconds since 1970 are below it."""
+"""The largest integer that is read. Nanoseconds since 1970 are below it."""
 REQUIRED = object()
 """Stands for the default of a required field."""
 _CLOSE = 0.85
@@ -37,9 +37,9 @@ class SourceFile:
     sha256: str
     num_bytes: int
     entries: tuple["Fields", ...] = ()
-    """The JSON values of the file: one, or one per line."""
+    """The JSON values of the file, which are one for the whole file or one per line."""
     oddities: list[str] = field(default_factory=list)
-    """Sentences, each with the file and the place: warnings of the import."""
+    """Warnings of the import, as sentences with the file and the place."""
 
     def note(self, place: str, text: str) -> None:
         """Add an oddity at a place."""
@@ -59,7 +59,7 @@ class Fields:
 
     source: SourceFile
     place: str
-    """Place of the value in the file: "line 3"; empty for the whole file."""
+    """Place of the value in the file, such as "line 3". Empty for the whole file."""
     content: Any
     """The value."""
 
@@ -115,7 +115,7 @@ class Fields:
         return self.source.error(self.place, text)
 
     def _child(self, content: Any, name: str, *, is_required: bool) -> Any:
-        """The value of the key `name` in an object; None if there is no such key or no object.
+        """The value of the key `name` in an object, or None if there is no such key or no object.
 
         A key with the same letters and digits is taken, too, and noted. For a required key, so is
         the most similar key, if it is similar enough.
@@ -139,7 +139,8 @@ def _letters(key: str) -> str:
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file of one JSON value, or of one per line; or a CSV or YAML file, by its ending.
+    """Read a file that has one JSON value or one per line, or a CSV or YAML file with such an
+    ending.
 
     Raises:
         UserError: the file cannot be read, is empty, or has another form. The message has the
@@ -170,7 +171,7 @@ def read_source(path: Path) -> SourceFile:
 
 
 def _read_csv(source: SourceFile, csv_text: str) -> Iterator[Fields]:
-    """A value per row, with the names in the first row."""
+    """Yield a value per row. The first row has the names of the fields."""
     try:
         for number, row in enumerate(csv.DictReader(io.StringIO(csv_text), strict=True), 2):
             yield Fields(
@@ -183,7 +184,7 @@ def _read_csv(source: SourceFile, csv_text: str) -> Iterator[Fields]:
 
 
 def _read_yaml(source: SourceFile, yaml_text: str) -> Iterator[Fields]:
-    """The file as one value."""
+    """Yield the file as one value."""
     from msgspec import yaml  # by way of PyYAML, which comes with transformers
 
     try:
@@ -208,7 +209,7 @@ def _is_json(line: str) -> bool:
 
 
 def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
-    """The JSON value of a text: the line of this number in the file, or the whole file (number 0).
+    """The JSON value of a text, which is the line with this number, or the whole file (number 0).
 
     NaN and infinities become null, and are noted as oddities of the file.
 
@@ -238,14 +239,14 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
 
 
 def _whole(digits: str) -> int:
-    """The integer in a text; raises ValueError above _MOST, before Python reads many digits."""
+    """The integer in a text. Raise ValueError above _MOST, before Python converts many digits."""
     if len(digits) > len(str(_MOST)) + 1 or abs(int(digits)) > _MOST:
         raise ValueError(f"{digits[:20]} is too large for a number")
     return int(digits)
 
 
 def _finite(digits: str) -> float:
-    """The number in a text; raises ValueError if it is too large for a float."""
+    """The number in a text. Raise ValueError if it is too large for a float."""
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"{digits[:20]} is too large for a number")
@@ -253,7 +254,7 @@ def _finite(digits: str) -> float:
 
 
 def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs, whose keys must differ."""
+    """The object with these pairs of a key and a value. Raise ValueError if a key occurs twice."""
     content: dict[str, Any] = {}
     for key, element in pairs:
         if key in content:

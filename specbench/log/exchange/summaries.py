@@ -1,4 +1,4 @@
-"""Statistics that tools print, recomputed from the values of single requests."""
+"""Recompute the statistics that tools print from the values of single requests."""
 
 import math
 import re
@@ -27,10 +27,11 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def statistic(name: str, numbers: Sequence[float]) -> float | None:
-    """The statistic of this name, such as "mean" or "p99"; None if the name is unknown, or if there
-    are no numbers.
+    """The statistic with this name, such as "mean" or "p99", or None if the name is unknown or
+    there are no numbers.
 
-    Percentiles are interpolated linearly, as numpy does; a standard deviation is of all numbers.
+    Percentiles are interpolated linearly, as in numpy. The standard deviation divides by the number
+    of values.
     """
     if not numbers:
         return None
@@ -50,13 +51,13 @@ class RequestTimes(NamedTuple):
     """Seconds of requests that did not fail."""
 
     first: list[float]
-    """Until the first token."""
+    """To the first token."""
     per_token: list[float]
-    """Per token after the first, of requests with several."""
+    """Per token after the first, for requests with several tokens."""
     between: list[float]
-    """Between chunks, of all requests."""
+    """Between the chunks of a request."""
     whole: list[float]
-    """Of the whole request."""
+    """For the whole request."""
 
 
 def request_times(records: Sequence[Record]) -> RequestTimes:
@@ -75,9 +76,9 @@ def request_times(records: Sequence[Record]) -> RequestTimes:
 
 
 def printed_figure(fields: Fields, name: str, recomputed: float, unit: str = "") -> ImportedFigure:
-    """A number recomputed from requests, with the number that the file prints under this name.
+    """A number recomputed from requests, with the number that the file has under this name.
 
-    A number that differs, or a text in its place, is noted. A file may lack the number.
+    If the file's number differs, or is a text, this is noted. The file may lack the number.
     """
     printed = fields.get(name, float | str, None)
     if isinstance(printed, str):

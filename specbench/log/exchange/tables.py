@@ -1,7 +1,7 @@
-"""Published tables of other tools' numbers: a TOML file and a CSV file of the same name.
+"""Make published tables of other tools' numbers, as a TOML file and a CSV file of the same name.
 
-Their cells are the rows of files without answers, or numbers computed from imported answers by a
-publisher's rules. They have no samples, and so no intervals.
+The cells are the rows of files without answers, or numbers computed from imported answers by a
+publisher's rules. Without samples, they have no intervals.
 """
 
 import csv
@@ -37,10 +37,10 @@ _COLUMNS_OF_FIGURES = {
     "tokens/s": "tokens_per_s",
     "mean tokens/s per question": "tokens_per_s",
 }
-"""The column of a table for each of the publishers' numbers, by its name."""
+"""Name of a publisher's number -> its column in a table."""
 _REPOSITORY = re.compile(r"https://github\.com/([^/]+/[^/]+)")
 Cells = Sequence[Mapping[str, Any]]
-"""Rows of a table: columns with their values."""
+"""Rows of a table, each as column -> value."""
 
 
 class TableOrigin(NamedTuple):
@@ -54,7 +54,7 @@ class TableOrigin(NamedTuple):
     files: Mapping[str, str]
     """Hashes of the files, by name."""
     columns: Mapping[str, str]
-    """By name of a column, its path in the files, or the rule by which it is computed."""
+    """Name of a column -> its path in the files, or the rule by which it is computed."""
     hardware: str
     url: str
 
@@ -69,14 +69,14 @@ class ImportedTable(NamedTuple):
 
 
 def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMapping | None:
-    """The mapping, given or shipped, for a file of totals; None for a file of answers."""
+    """The given or shipped mapping for a file of totals, or None for a file of answers."""
     if mapping is None and not has_format(source):
         mapping = mapping_of(source, "cells")
     return mapping if mapping and mapping.gives == "cells" else None
 
 
 def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
-    """The table of the cells of these files: each row of a file is a cell.
+    """Read the table in these files. Each row of a file is a cell.
 
     `mapping` says where the rows and columns are in such files, and its `title` names the format.
     Names of methods that differ only in capitals or punctuation are noted.
@@ -102,7 +102,7 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
 
 
 def _alike(names: set[str]) -> Iterator[str]:
-    """Pairs of names with the same letters and digits, as text: "'A-b' and 'ab'"."""
+    """Yield pairs of names with the same letters and digits as text, such as "'A-b' and 'ab'"."""
     by_letters: dict[str, str] = {}  # letters and digits -> the last name that has them
     for name in sorted(names):
         letters = "".join(filter(str.isalnum, name.casefold()))
@@ -112,7 +112,7 @@ def _alike(names: set[str]) -> Iterator[str]:
 
 
 def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
-    """Write the two files of a table: NAME.toml says where it is from, NAME.csv has the cells.
+    """Write the two files of a table. NAME.toml says where it is from, and NAME.csv has the cells.
 
     `url` is the address from which the files were taken.
 
@@ -174,7 +174,7 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
 
 
 def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
-    """A cell for each publisher's number that has a column in tables: column -> text or number."""
+    """Yield a cell (column -> text or number) for each publisher's number that has a column."""
     header = run.header
     # Method's name for readers -> its name in records.
     names = {method.title: name for name, method in header.methods.items()}
@@ -207,7 +207,9 @@ def _hashes(names_and_hashes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def _publisher(url: str, tool: str) -> str:
-    """The repository that has the files, or the tool that wrote them if it is unknown."""
+    """The repository that has the files, or the tool that wrote them if the repository is
+    unknown.
+    """
     repository = _REPOSITORY.match(url)
     return repository[1] if repository else tool
 
@@ -241,8 +243,8 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
 
 
 def _about(origin: TableOrigin) -> str:
-    """The text of a table's TOML file: the source of its numbers, with the hash of each file and
-    the path or rule of each column.
+    """The text of a table's TOML file, which has the source of the numbers, with the hash of each
+    file and the path or rule of each column.
 
     Texts are written as JSON, which is also TOML if characters beyond ASCII are not escaped. Empty
     values are left out.

@@ -1,4 +1,4 @@
-"""Write a run in the formats of other tools: a file per method, temperature, load and pass."""
+"""Write a run in the formats of other tools, with a file per method, temperature, load and pass."""
 
 import re
 from collections import defaultdict
@@ -75,7 +75,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
 
 
 def _name(file_key: _FileKey, all_keys: Sequence[_FileKey]) -> str:
-    """The name of a file without its ending: the method, then the temperature, load and pass.
+    """The name of a file without its ending, made of the method, temperature, load and pass.
 
     A part after the method is left out if it is the same in all files (`all_keys`).
     """
