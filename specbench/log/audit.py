@@ -104,7 +104,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     num_records: int
     """Records of the run at the time of the audit."""
     records_sha256: str = ""
-    """Hash of samples.jsonl at the time of the audit; empty in audits of older versions."""
+    """Hash of samples.jsonl at the time of the audit. Empty in audits of older versions."""
     results: tuple[MethodAudit, ...]
     """Results by method and temperature."""
 

@@ -18,7 +18,7 @@ class Preparation(Struct, frozen=True, omit_defaults=True):
     warm_up_s: float | None = None
     """Seconds of the warm-up. Absent if no samples were left to run."""
     num_late: int = 0
-    """CUDA graphs captured after the warm-up; absent if none."""
+    """Number of CUDA graphs captured after the warm-up. Absent if there were none."""
 
 
 class HookTimes(Struct, frozen=True, omit_defaults=True):
@@ -67,7 +67,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     kv_bytes_per_token: int
     """Bytes of keys and values per token."""
     is_mixture_of_experts: bool
-    """True for a mixture of experts: a step reads only a part of target_bytes."""
+    """True for a mixture of experts, of which a step reads only a part of target_bytes."""
     draft_bytes: dict[str, float] = {}
     """Bytes that drafting reads per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}
@@ -137,7 +137,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     --check-drafts.
     """
     layer_inputs: tuple[int, ...] = ()
-    """Target layers whose inputs the drafter reads; absent if none."""
+    """Target layers whose inputs the drafter reads. Absent if there are none."""
     weights_layout: str = ""
     """Published layout of the drafter's checkpoint. Absent if there is only one layout."""
     weights_facts: tuple[str, ...] = ()
@@ -197,7 +197,9 @@ DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_
 
 
 def counted_drafts(growth: Mapping[str, float]) -> int:
-    """The largest growth of a server's counters of drafts and draft tokens; 0 if it has none."""
+    """The largest growth of a server's counters of drafts and draft tokens, or 0 without
+    counters.
+    """
     return int(max(growth.get(name, 0.0) for name in DRAFT_COUNTERS))
 
 
@@ -264,7 +266,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     idle.
     """
     use: ServerUse | None = None
-    """Memory and energy of the server; absent in older runs."""
+    """Memory and energy of the server. Absent in older runs."""
 
 
 class WorkerHeader(Struct, frozen=True, omit_defaults=True):
@@ -283,6 +285,6 @@ class WorkerHeader(Struct, frozen=True, omit_defaults=True):
     roofline: RooflineHeader | None = None
     """Its memory traffic."""
     gpu: GpuUse | None = None
-    """Its GPU during the run; absent on a CPU."""
+    """Its GPU during the run. Absent on a CPU."""
     cpu: CpuUse | None = None
     """Its processor during the run."""

@@ -116,7 +116,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     created: Annotated[str, role("note")]
     """Start in UTC, ISO 8601."""
     finished: Annotated[str | None, role("note")] = None
-    """End in UTC, ISO 8601; null while it runs."""
+    """End in UTC, ISO 8601. Null while it runs."""
     command: Annotated[tuple[str, ...], role("note")] = ()
     """Arguments of the command."""
     spec: SpecHeader
@@ -271,7 +271,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         return [*UNTOLD, *model, *(f"spec.{option}" for option in options)]
 
     def refuse_import(self, refused: Refused) -> None:
-        """Raise UserError if the run is an imported one: it cannot be `refused`."""
+        """Raise UserError if the run is imported, because imported runs cannot be `refused`."""
         if self.imported:
             raise UserError(
                 f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",

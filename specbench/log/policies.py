@@ -69,15 +69,13 @@ REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
 WORKERS = Policy(
     blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
-"""For setups instead of headers: the files and versions that must be equal on all machines of a
-run.
-"""
+"""The files and versions in setups (not headers) that must be equal on all machines of a run."""
 PROFILE = Policy(
     blocking=("model.*", "methods.*.weights.*"),
     ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
-"""For setups: the fields that must be equal for an acceptance profile to apply."""
+"""The fields of setups that must be equal for an acceptance profile to apply."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

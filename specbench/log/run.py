@@ -246,8 +246,8 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
-    """The header of a pool: the first run's header, with the numbers of records and repeats, the
-    blocks, energies, untimed work and warnings of all runs.
+    """The header of a pool, which is the first run's header with the numbers of records and
+    repeats, the blocks, energies, untimed work and warnings of all runs.
 
     Repeats (passes over the prompts) are counted on from run to run. A block is the requests that a
     server completed together, in one repeat.
@@ -311,9 +311,9 @@ def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    """The pool's warnings: those of each run, one if other programs used the processor, and one for
-    each difference from the first run that may change times. `header.cpu` is None if not sampled.
-    For a run on servers, there is no warning about other programs: the servers are among them.
+    """Yield the pool's warnings: those of each run, one if other programs used the processor, and
+    one for each difference from the first run that may change times. `header.cpu` is None if not
+    sampled. A run on servers has no warning about other programs, since the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:

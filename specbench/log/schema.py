@@ -83,8 +83,8 @@ def _descriptions(declared_class: type) -> dict[str, str]:
 
 
 def _docstrings(declared_class: type) -> Iterator[tuple[str, str]]:
-    """The fields that a class itself declares with a docstring: the name, and the docstring on one
-    line.
+    """Yield each field that a class itself declares with a docstring, as its name and the docstring
+    on one line.
     """
     (class_statement,) = ast.parse(inspect.getsource(declared_class)).body
     assert isinstance(class_statement, ast.ClassDef)

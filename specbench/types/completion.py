@@ -16,7 +16,7 @@ class Sampling:
     """Sampling settings of the target."""
 
     temperature: float = 0.0
-    """Temperature of the logits; 0 is greedy."""
+    """Temperature of the logits. 0 is greedy decoding."""
     top_p: float = 1.0
     """Probability of the nucleus. 1 turns nucleus sampling off."""
     top_k: int = 0
@@ -71,7 +71,7 @@ class Phases:
     commit_s: float
     """Acceptance rule, and commit of the accepted path to the cache."""
     host_s: float
-    """The rest, on the host: counting tokens."""
+    """The rest of the time, in which the host counts tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class TracedStep:
     """A step's tree with the drafter's confidence in each node, and the accepted path."""
 
     parents: tuple[int, ...]
-    """Parent of each node [nodes]; the root's parent is the root."""
+    """Parent of each node [nodes]. The root is its own parent."""
     log_probs: tuple[float | None, ...]
-    """Draft log-probability of the path to each node [nodes]; null if unknown."""
+    """Draft log-probability of the path to each node [nodes]. Null if unknown."""
     path: tuple[int, ...]
     """Accepted nodes, from the root down."""
 
@@ -116,13 +116,13 @@ class Serving:
     reported_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server counted. 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET
-    """Tokens of the prompt that the server took from a cache; absent if it does not say."""
+    """Tokens of the prompt that the server took from a cache. Absent if it does not say."""
     num_drafted: int | UnsetType = UNSET
     """Draft tokens that the server counted for this answer. Absent if it does not count them."""
     drafts_by_length: tuple[int, ...] | UnsetType = UNSET
-    """Numbers of drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
+    """Numbers of drafts of 1, 2, 3, ... tokens. Absent if the server does not list its drafts."""
     drafts_by_accepted: tuple[int, ...] | UnsetType = UNSET
-    """Numbers of drafts with 0, 1, 2, ... accepted tokens; absent if the server does not say."""
+    """Numbers of drafts with 0, 1, 2, ... accepted tokens. Absent if the server does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,9 @@ def read_mapping(path: Path) -> FileMapping:
 
 
 def matches(mapping: FileMapping, source: SourceFile) -> bool:
-    """True if a mapping fits a file: the first JSON value has the mapping's keys, and the first row
-    has a number in at least one column of `_MEASURED`, and no text in place of a number.
+    """True if a mapping fits a file. The first JSON value must have the mapping's keys, and the
+    first row must have a number in at least one column of `_MEASURED` and no text in place of a
+    number.
     """
     first_value = source.entries[0]
     row = next(_walk((first_value,), _segments(mapping.rows)), None)  # None without any row
@@ -259,8 +260,8 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
 
 
 def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
-    """The field at a path in the innermost of the objects that has this field, as a value of the
-    type `kind`; None if no object has it.
+    """The field at a path in the innermost object that has it, as a value of the type `kind`. None
+    if no object has it.
     """
     for fields in reversed(scopes):
         content = fields.get(path, kind, None) if path else None

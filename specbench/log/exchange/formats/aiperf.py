@@ -1,4 +1,4 @@
-"""Requests of AIPerf, `profile_export.jsonl`: metrics with units, and the server's draft counts."""
+"""Read and write AIPerf's `profile_export.jsonl`, which has each request's metrics and drafts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _TOKENS = {"tokens": 1.0}
 """The unit of counts, with its factor."""
 _GAPS = "inter_chunk_latency"
-"""The metric that is a list: the times between the chunks of an answer."""
+"""The only metric that is a list. It has the times between the chunks of an answer."""
 _TIMES = ("time_to_first_token", "inter_token_latency", _GAPS, "request_latency")
-"""AIPerf's names of the times, in the order of the fields of `RequestTimes`."""
+"""AIPerf's names for the times, in the order of the fields of `RequestTimes`."""
 _DRAFTS = "spec_decode_acceptance"
-"""The object of a request with the server's counts of drafts."""
+"""The key of the object in a request that has the server's counts of drafts."""
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, which has a JSON object per request. Requests of the warm-up are left
-    out.
+    """Read the answers of a file, which has a JSON object per request. Requests of the warm-up are
+    left out.
 
     The file's duration is the time from the first start of a request to the last end.
 
@@ -106,8 +106,8 @@ def _record(request: Fields, began_s: float) -> Record:
 
 
 def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
-    """The numbers of a metric, multiplied by the factor of its unit in `units`: the times between
-    chunks for `_GAPS`, a single number for any other metric.
+    """The numbers of a metric, multiplied by the factor of its unit in `units`. `_GAPS` has the
+    times between chunks, and any other metric has a single number.
 
     Raises:
         UserError: the metric is missing, or its unit is not in `units`, or its form is wrong.
@@ -123,8 +123,9 @@ def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[fl
 
 
 def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedFigure]:
-    """The numbers that AIPerf prints: mean and percentiles of each kind of time, in milliseconds,
-    and output tokens per second. A kind of time that no record has is left out.
+    """Yield the numbers that AIPerf prints, which are the mean and percentiles of each kind of time
+    in milliseconds, and the output tokens per second. A kind of time that no record has is left
+    out.
 
     `duration_s` are the seconds from the first start of a request to the last end. If they are 0,
     there are no tokens per second.
@@ -143,11 +144,12 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The text of a file with these answers: a line per request, with a JSON object.
+    """The text of a file with these answers. Each line has the JSON object of a request.
 
     A prompt with its turns is a session. Answers of our engine (`serving` is None) have no start
-    time, so each begins at the end of the answer before it. A server's answers have it within their
-    block, the requests of a task; each block begins at the end of the one before.
+    time, so each begins at the end of the answer before it. Answers of a server have a start time
+    within their block, which is the requests of a task. Each block begins at the end of the block
+    before it.
 
     Raises:
         UserError: the steps of an answer are unknown.

@@ -42,7 +42,7 @@ _STEPS = StepsField("idxs", 0)
 _OF_METHOD = "tokens: new_tokens, emitted by steps; steps: idx + 1"
 _OF_BASELINE = "tokens and steps: idx + 1, since new_tokens is 0 and idx is the last token's index"
 _TEMPERATURE = re.compile(r"temperature-(\d+(?:\.\d+)?)")
-"""The temperature in the name that these tools give a model."""
+"""The temperature in the names that these tools give models."""
 
 
 def _is_baseline(turns: Sequence[Turn]) -> bool:
@@ -50,7 +50,7 @@ def _is_baseline(turns: Sequence[Turn]) -> bool:
 
 
 def _counts_of_baseline(turn: Turn) -> ImportedCounts:
-    """Counts of a turn without `new_tokens`: EAGLE's arithmetic takes the index for tokens."""
+    """The counts of a turn without `new_tokens`, for which EAGLE's arithmetic takes the index."""
     tokens = turn.steps
     return ImportedCounts(
         tokens, tokens - 1, num_emitted=tokens, num_steps=tokens, total_s=turn.wall_time
@@ -62,8 +62,9 @@ def _counts(turns: Sequence[Turn]) -> CountTurn:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, with the counting rule of a method's or of the baseline's file, and
-    the temperature if the model's name has it. `source.note` notes an oddity of the file ("").
+    """Read the answers of a file, with the counting rule for a method's or the baseline's file, and
+    the temperature if the model's name has it. `source.note` notes an oddity of the whole file
+    ("").
     """
     content, turns = read_answers(source, _STEPS, _counts)  # the turns of all dialogues
     content.counting = _OF_METHOD
@@ -76,8 +77,9 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
-    """A method's speedup by EAGLE's formula, once per rule of counting the baseline's tokens, and
-    its MAT by three rules. `count_tokens` counts a text's tokens; None without a tokenizer.
+    """Yield a method's speedup by EAGLE's formula for each rule of counting the baseline's tokens,
+    and its MAT by three rules. `count_tokens` counts the tokens of a text. It is None without a
+    tokenizer.
     """
     rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
     base_counts = [record.imported for record in answers.baseline_records if record.imported]
@@ -93,7 +95,7 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 
 
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """The method's MAT by each of three rules, for its answers that did not fail (`records`).
+    """Yield the method's MAT by each of three rules, for its answers that did not fail (`records`).
 
     Of each answer, `num_emitted` is the number of tokens of its steps (the sum of accept_lengths in
     the file, or without it new_tokens), and `num_steps` the number of steps (idx + 1). None stands

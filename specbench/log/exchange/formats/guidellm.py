@@ -26,17 +26,18 @@ from specbench.log.run import Load
 from specbench.types import Record, Serving
 
 _STATISTICS = {"mean": None, "median": 0.5, "percentiles.p90": 0.9, "percentiles.p99": 0.99}
-"""Names of statistics; of percentiles, with the share of values up to them."""
+"""Names of statistics -> the share of values up to a percentile, or None for the mean."""
 _NOT_RECOMPUTED = "output_tokens_per_second and requests_per_second are rates between events"
 _TIMINGS = "info.timings"
-"""The object of a request with its time stamps, in seconds."""
+"""The path of a request's time stamps, in seconds."""
 _DRAFTS = "response_metrics.speculative_decoding"
-"""The object of a request with the server's counts of drafts."""
+"""The path of the server's counts of drafts for a request."""
 _TOKENS = "tokens: the server's; the first is the prefill's"
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file: a JSON object with a list of benchmarks, each at another load.
+    """Read the answers of a file, which has a JSON object with a list of benchmarks at different
+    loads.
 
     A load is a number of streams (requests at once), or else a rate of requests per second. Steps
     follow from the server's counts of drafts, where it sent them; `lacks` names what is unknown.
@@ -68,7 +69,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
-    """The answers of a benchmark at this load, those of requests that errored last.
+    """Yield the answers of a benchmark at this load. Requests that errored come last.
 
     The file lists requests in the order in which they ended. So an answer's sample id is a hash of
     what was sent, with a number that counts the requests with this hash.
@@ -117,11 +118,11 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
 
 
 def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """guidellm's statistics of the successful requests, recomputed from the records.
+    """Yield guidellm's statistics of the successful requests, recomputed from the records.
 
-    Each comes with the file's number; a difference is noted as an oddity of the file. A request
-    counts once in the latencies and in the times to the first token. In the times per token it
-    counts once per token: all tokens, or (inter-token latency) all after the first.
+    Each comes with the file's number, and a difference is noted as an oddity of the file. A request
+    counts once in the latencies and in the times to the first token. In the times per token, it
+    counts once per token, or (inter-token latency) once per token after the first.
     """
     latencies_s, first_token_ms, inter_token_ms, per_token_ms = [list[float]() for _ in range(4)]
     for record in records:

@@ -1,4 +1,4 @@
-"""Answers of llama-server, one per line: `timings` has the server's own clock and its drafts."""
+"""Read answers of llama-server, one per line. `timings` has the server's times and drafts."""
 
 import math
 
@@ -14,14 +14,15 @@ from specbench.log.record import Amount, Whole
 from specbench.types import Record, StopReason
 
 _SAME = 1e-6
-"""Largest relative difference between a printed rate and the rate by the times of the answer."""
+"""Largest relative difference between a printed rate and the rate from the answer's times."""
 _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
-"""llama.cpp's names of reasons -> ours; a reason without our name is unknown."""
+"""llama.cpp's names of stop reasons -> ours. Other reasons are unknown."""
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, which has a JSON object per answer. Model, temperature and budget of
-    tokens are unknown if the answers do not agree; a budget of -1 stands for none.
+    """Read the answers of a file, which has a JSON object per answer. The model, the temperature
+    and the budget of tokens are unknown if the answers do not agree. A budget of -1 means that
+    there is none.
     """
     answers = source.entries
     models = {answer.get("model", str, "") for answer in answers}
@@ -41,7 +42,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(number: int, answer: Fields) -> Record:
-    """The record of an answer; `number` counts the answers of the file from 0.
+    """The record of an answer. `number` counts the answers of the file from 0.
 
     The printed rate in tokens per second shows which tokens the publisher counts: all of them, or
     those after the first in newer versions. All tokens count if there is no rate or no time, or if

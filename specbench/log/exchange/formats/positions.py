@@ -1,7 +1,8 @@
-"""Answers of SpecDecode-Bench's simulator: the accepted length at each position, without times.
+"""Read answers of SpecDecode-Bench's simulator, which has accepted lengths but no times.
 
-A length counts the target's own token. With K draft tokens a step takes at most K + 1 tokens, and
-the next step begins where it ends. The oracle drafts as many tokens as will be accepted.
+Each position of an answer has an accepted length, which includes the target's token. With K draft
+tokens, a step takes at most K + 1 tokens, and the next step begins where it ends. The oracle drafts
+as many tokens as will be accepted.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from specbench.log.record import Positive, Whole
 from specbench.types import ImportedCounts, Record
 
 _LENGTHS = (1, 3, 5)
-"""Draft tokens per step of the walks."""
+"""Numbers of draft tokens per step of the simulated methods."""
 _ORACLE = 10**6
 """More draft tokens than any step accepts."""
 _PREFIX = "acc_"
@@ -37,7 +38,7 @@ def _matches(first_value: Fields) -> bool:
 
 
 def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
-    """Tokens of each step of a walk through the positions of an answer, from the first to the last.
+    """The tokens of each step of a walk through the positions of an answer.
 
     `lengths` has, for each position, the tokens that a step there would accept. A step takes at
     most its draft tokens and one more, and no token after the last position. The next step begins
@@ -53,7 +54,7 @@ def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, which has a line per prompt with a field acc_DRAFTER per drafter.
+    """Read the answers of a file, which has a line per prompt with a field acc_DRAFTER per drafter.
 
     The list `acc_len` of this field has, for each position of the answer, the tokens that a step
     there would accept. An answer gets several records: one per method of `_walks`. `source.note`
@@ -85,8 +86,8 @@ def _read(source: SourceFile) -> FileContent:
 def _walks(
     sample_id: str, num_prompt_tokens: int, drafter: str, lengths: list[int]
 ) -> Iterator[Record]:
-    """A record of the answer for each simulated method. The methods differ in their draft tokens
-    per step: K, or (the oracle) as many as will be accepted. `lengths` is the input of `walk`.
+    """Yield a record of the answer for each simulated method. The methods draft K tokens per step,
+    or (the oracle) as many as will be accepted. `lengths` is the input of `walk`.
     """
     draft_tokens_by_method = {f"{drafter} K={k}": k for k in _LENGTHS}
     draft_tokens_by_method[f"{drafter} oracle"] = _ORACLE
@@ -98,7 +99,7 @@ def _walks(
 
 
 def _figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
-    """MAT over all steps of all walks."""
+    """Yield the MAT over all steps of all walks."""
     steps = [length for record in answers.records for length in record.accept_lengths]
     yield ImportedFigure(answers.method, "MAT", sum(steps) / len(steps), rule=_ARITHMETIC)
 

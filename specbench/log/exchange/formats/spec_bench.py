@@ -1,4 +1,6 @@
-"""Answers of Spec-Bench: `decoding_steps` per turn, `accept_lengths` of all turns."""
+"""Read and write answers of Spec-Bench. They have `decoding_steps` per turn, and the
+`accept_lengths` of all turns in one list.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -36,7 +38,9 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
-    """Spec-Bench's speedup: its script counts the baseline's tokens in its texts."""
+    """Yield Spec-Bench's speedups. Its script counts the baseline's tokens in the
+    baseline's texts.
+    """
     rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
     return speed_figures(answers, _FORMULA, rules)
 

@@ -1,4 +1,4 @@
-"""Results of `vllm bench serve --save-detailed`: a list of requests, and their statistics."""
+"""Read and write results of `vllm bench serve --save-detailed`, with lists over requests."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from specbench.log.run import Load, block_key
 from specbench.types import ImportedCounts, Record, Serving
 
 _ONE_STEP_S = 1e-3
-"""Seconds between chunks of one step are below this."""
+"""Chunks of one step arrive within fewer seconds than this."""
 _LISTS: dict[str, tuple[Any, Any]] = {
     "input_lens": (list[Whole], None),
     "output_lens": (list[Whole], None),
@@ -35,19 +35,19 @@ _LISTS: dict[str, tuple[Any, Any]] = {
     "errors": (list[str], ""),
     "start_times": (list[Amount], 0.0),
 }
-"""Lists with an element per request: the type, and the element if there is no list (None: it is
-required).
+"""Names of lists with an element per request -> the type, and the element to use if the list is
+missing. None means that the list is required.
 """
 _COUNTERS = {
     "num_drafts": "num_drafts",
     "num_draft_tokens": "draft_tokens",
     "num_accepted": "accepted_tokens",
 }
-"""Our names of the server's counters -> their names in the file, without spec_decode_."""
+"""Our names for the server's counters -> their names in the file without spec_decode_."""
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file: one JSON object, whose lists have an element per request.
+    """Read the answers of a file, which has one JSON object with lists over requests.
 
     The load of all requests is a number of requests at once, or else a rate in requests per second.
     The rate "inf" means that all were sent at the start: the load has no rate then.
@@ -93,9 +93,10 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any]) -> Record:
-    """The answer to a request, from its elements of the file's lists, in the order of `_LISTS`.
+    """The record of a request, made from its elements of the file's lists, in the order of
+    `_LISTS`.
 
-    `index` counts the requests from 0; `first_start_s` is the earliest start of a request.
+    `index` counts the requests from 0. `first_start_s` is the earliest start of a request.
     """
     # `gaps_s` are the seconds between chunks; `error` is empty if the request did not fail.
     prompt_tokens, tokens, first_s, gaps_s, answer_text, error, start_s = elements
@@ -113,7 +114,7 @@ def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any
 
 
 def _counters(benchmark: Fields) -> dict[str, float]:
-    """The increase of each of the server's counters, by our names; empty if it counts no drafts.
+    """Our name for each of the server's counters -> its increase. Empty if it counts no drafts.
 
     The counter "accepted_at_1" has the accepted draft tokens at position 1 of a draft, and so on.
     """
@@ -134,8 +135,8 @@ def _counters(benchmark: Fields) -> dict[str, float]:
 def _figures(
     benchmark: Fields, records: Sequence[Record], duration_s: float
 ) -> Iterator[ImportedFigure]:
-    """The statistics of times and the totals in a file, each with the number that follows from the
-    records, or (the acceptance length) from the server's counters.
+    """Yield the statistics of times and the totals in a file, each with the number that follows
+    from the records, or (for the acceptance length) from the server's counters.
 
     A field such as "mean_ttft_ms" has a statistic ("mean") of a time ("ttft") in milliseconds.
     `duration_s` are the seconds of the whole benchmark. A total is recomputed even if the file
@@ -167,9 +168,9 @@ def _figures(
 
 
 def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
-    """Sentences on what the file's numbers count: times between chunks of one step, requests at
-    once, and draft tokens that the end of an answer cut. The first two are left out if the file
-    shows nothing of the kind, the last one only if the server counts no drafts.
+    """Yield sentences about what the file's numbers count: times between chunks of one step,
+    requests at once, and draft tokens that the end of an answer cut. Each of the first two is left
+    out if the file has no such case, and the last one if the server counts no drafts.
     """
     # Seconds between chunks, of all requests that did not fail.
     gaps_s = request_times(records).between
@@ -198,9 +199,9 @@ def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Itera
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The text of a file with these answers: one JSON object with totals, and lists that have an
-    element per request. Times are in seconds. The answers are of one method, in one pass and at one
-    load (`written.load`).
+    """The text of a file with these answers, which has one JSON object with totals, and lists with
+    an element per request. Times are in seconds. The answers are those of one method in one pass at
+    one load (`written.load`).
 
     The duration is that of the answers' blocks in the run's header, a block per task; without
     blocks it is the sum of the answers' times. The counters of drafts are left out if the steps are
@@ -244,7 +245,9 @@ def _write(written: WrittenAnswers) -> str:
 
 
 def _gaps_s(record: Record) -> list[float]:
-    """Seconds between chunks; without them, the decode time in equal shares per step."""
+    """Seconds between chunks. If they are unknown, the decode time is divided equally among
+    steps.
+    """
     gaps_s = record.serving.gaps_s if record.serving else ()
     num_steps = max(len(record.accept_lengths), 1)
     return [*gaps_s] or [(record.decode_s or 0.0) / num_steps] * num_steps

@@ -1,4 +1,4 @@
-"""Answers of a vLLM server, one per line: its own times, and its drafts of each answer."""
+"""Read answers of a vLLM server, one per line, with the server's times and drafts."""
 
 from specbench.log.exchange.format import (
     FileContent,
@@ -12,13 +12,13 @@ from specbench.log.record import Amount, Whole
 from specbench.types import Record, StopReason
 
 _STOP_REASONS: dict[str, StopReason] = {"length": "budget"}
-"""vLLM's names of reasons -> ours; a reason without our name is unknown."""
+"""vLLM's names of stop reasons -> ours. Other reasons are unknown."""
 _OLDER = "speculative_decoding_stats"
-"""The drafts of a choice, in versions before `metrics` had them."""
+"""The key of the drafts in a choice, in versions whose `metrics` do not have them."""
 
 
 def _drafts(answer: Fields) -> Fields:
-    """The object with the counts of drafts; without any, an empty one."""
+    """The object with the counts of drafts, or an empty object."""
     older = answer.first("choices").get(_OLDER, dict, {})
     drafts = answer.get("metrics.speculative_decoding", dict, older)
     return Fields(answer.source, answer.place, drafts)
@@ -31,8 +31,8 @@ def _matches(first_value: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, one per line, and the acceptance length over all of them by vLLM's
-    formula. The length is left out if no answer has drafts.
+    """Read the answers of a file, one per line, with the acceptance length of all answers by vLLM's
+    formula. It is left out if no answer has drafts.
     """
     records = [_record(number, answer) for number, answer in enumerate(source.entries)]
     models = {answer.get("model", str, "") for answer in source.entries}
@@ -56,7 +56,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(number: int, answer: Fields) -> Record:
-    """The record of an answer; `number` counts the answers of the file from 0.
+    """The record of an answer. `number` counts the answers of the file from 0.
 
     Raises:
         UserError: a field is missing or wrong.
