@@ -132,7 +132,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         if not audits:
             return "not in the audit"
         audit = audits[0]
-        # Vanilla's greedy answers are those that other methods' answers are compared with.
+        # Greedy answers of other methods are compared with vanilla's.
         is_greedy_vanilla = temperature == 0 and method == BASELINE
         if audit.status != "no difference" or is_greedy_vanilla:
             return ""

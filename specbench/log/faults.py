@@ -23,9 +23,8 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for each fault of a run, which `specbench run` cannot have written.
-
-    Faults of single records come first, in the order of the records.
+    """Yield a sentence for each fault of a run, which `specbench run` cannot have written. Faults of
+    single records come first, in the order of the records.
     """
     if header.imported:  # only runs that specbench measured have the other faults
         yield from _miscounted_blocks(header.blocks, records)
@@ -191,8 +190,7 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
     """Yield a sentence for each sign that a complete run lacks records: it has fewer than the
     header says, only other methods answered a request, or a prompt has no record.
 
-    The header's `num_records` is None if unknown; its `prompts` has an element per task. A record's
-    key has the method and the request: task, sample id, turn, pass over the prompts and so on.
+    The header's `num_records` is None if unknown, and its `prompts` has an element per task.
     """
     if header.num_records is not None and len(records) != header.num_records:
         yield f"The run is complete, but has {len(records)} of {header.num_records} records."
@@ -203,10 +201,12 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
         sample_ids_by_task[record.key.task].add(record.key.sample_id)
     all_requests = set().union(*requests_by_method.values())
     for method, requests in requests_by_method.items():
-        num_requests, num_lacking = len(all_requests), len(all_requests) - len(requests)
+        num_lacking = len(all_requests) - len(requests)
         if num_lacking:
-            lacking = f"{num_lacking} of the {num_requests} requests"
-            yield f"{method} lacks {lacking} that others answered."
+            yield (
+                f"{method} lacks {num_lacking} of the {len(all_requests)} requests that others "
+                "answered."
+            )
     for prompts in header.prompts:
         num_samples = len(sample_ids_by_task[prompts.task])
         num_prompts = prompts.num_prompts

@@ -101,8 +101,8 @@ def write_run(run: Run, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}.merging")
     header = structs.replace(run.header, id=folder.name)
     _make_room(folder, scratch)
-    # `folder_errors` turns errors of the disk into errors that name `folder` and the option. They
-    # advise to repeat the command.
+    # `folder_errors` turns errors of the disk into errors that name `folder` and the option, and
+    # whose hint is to repeat the command.
     with store.RunFolder(scratch) as run_folder, folder_errors(folder, "--out", REPEAT):
         try:
             run_folder.write_header(structs.replace(header, status="running"))

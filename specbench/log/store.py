@@ -288,7 +288,7 @@ def _reason(error: Exception, content: bytes) -> str:
     path = path.strip("`")  # such as $.phases.draft_s or $.token_ids[3]
     try:
         wrong_value = json.loads(content)
-        # A part of the path is a field's name or a list's index; the other of the two is empty.
+        # Each match is a field's name or a list's index, and the other group is empty.
         for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", path):
             wrong_value = wrong_value[name or int(index)]
     except (ValueError, RecursionError):  # the path has "[...]", or the line is not JSON

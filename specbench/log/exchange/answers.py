@@ -110,7 +110,7 @@ def read_answers(
             questions.add((question, repeat))
             task = line.get("category", str, "")
             turns += _turns(choice, steps_field, answer_key(question, task=task, repeat=repeat))
-    count_turn = counts_of(turns)  # from a turn to its tokens, steps and seconds
+    count_turn = counts_of(turns)  # counts a turn's tokens, steps and seconds
     previous_turns = [None, *turns]  # for each turn, the turn before it in the file
     content = FileContent(
         records=[

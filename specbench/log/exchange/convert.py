@@ -154,7 +154,7 @@ def _refuse_impossible(run: Run) -> None:
             subject = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
             content = msgspec.json.encode(to_line(record))
             record_check.check(msgspec.json.decode(content, type=ImportedLine), key, number)
-    except ValueError as error:  # of msgspec, or an ImpossibleRecord of the check
+    except ValueError as error:  # from msgspec, or an ImpossibleRecord
         raise UserError(f"{subject}: {error}", RESTORE) from error
 
 
@@ -246,12 +246,12 @@ def _with_keys_of_run(
     imported_sources = []
     for read_file in read_files:
         records: list[Record] = []
-        num_passes: dict[tuple[str, Load], int] = {}  # (method, load) -> passes in this file
+        # (method, load) -> passes in this file
+        num_passes: dict[tuple[str, Load], int] = defaultdict(int)
         for record in read_file.content.records:
             method = read_file.method(record)
             method_and_load = method, load_of(record.key)
-            num_passes_so_far = num_passes.get(method_and_load, 0)
-            num_passes[method_and_load] = max(record.key.repeat + 1, num_passes_so_far)
+            num_passes[method_and_load] = max(num_passes[method_and_load], record.key.repeat + 1)
             key = replace(
                 record.key,
                 method=BASELINE if method == baseline else method,

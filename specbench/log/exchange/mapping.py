@@ -241,7 +241,7 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     content = innermost.content
     if not isinstance(content, Mapping):
         return
-    # `children` are pairs of an index of the list, or a key of the object, and the child there.
+    # `children` are pairs of a list's index or an object's key, and the child there.
     if segment.endswith("[]"):
         name = segment.removesuffix("[]")
         elements = content.get(name)

@@ -188,7 +188,7 @@ def _read_yaml(source: SourceFile, yaml_text: str) -> Iterator[Fields]:
     from msgspec import yaml  # by way of PyYAML, which comes with transformers
 
     try:
-        # by way of JSON, whose keys are texts
+        # through JSON, so that all keys become texts
         yield Fields(source, "", json.loads(json.dumps(yaml.decode(yaml_text))))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         problem = " ".join(str(error).split())
@@ -230,7 +230,7 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
         where = place or f"line {error.lineno}"  # the parser counts lines within the text
         problem = f"expected JSON, found {error.msg[:1].lower()}{error.msg[1:]}"
         raise source.error(f"{where}, column {error.colno}", problem) from error
-    except (ValueError, RecursionError) as error:  # of the three functions, or nested too deeply
+    except (ValueError, RecursionError) as error:  # from the three functions, or from nesting
         raise source.error(place, str(error)) from error
     if constants:
         names = ", ".join(sorted({*constants}))

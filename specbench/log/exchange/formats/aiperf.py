@@ -156,7 +156,7 @@ def _write(written: WrittenAnswers) -> str:
     """
     lines = []
     sessions: dict[tuple[str, str], int] = {}  # (task, sample id) -> number of the session
-    # in seconds from the start of the first block
+    # Block -> its start, in seconds after the start of the first block.
     block_starts_s: dict[BlockKey, float] = {}
     last_end_s = 0.0  # of the answers so far
     for record in written.records:

@@ -124,21 +124,22 @@ def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedF
     counts once in the latencies and in the times to the first token. In the times per token, it
     counts once per token, or (inter-token latency) once per token after the first.
     """
-    latencies_s, first_token_ms, inter_token_ms, per_token_ms = [list[float]() for _ in range(4)]
-    for record in records:
-        if record.is_ok and record.imported:
-            num_tokens, prefill_s, decode_s = record.num_tokens, record.prefill_s, record.decode_s
-            latencies_s.append(record.imported.total_s or 0.0)
-            first_token_ms.append(1e3 * (prefill_s or 0.0))
-            num_later = num_tokens - 1
-            inter_token_ms += [1e3 * (decode_s or 0.0) / max(num_later, 1)] * num_later
-            per_token_ms += [1e3 * (record.wall_s or 0.0) / max(num_tokens, 1)] * num_tokens
-    for time_name, times in {
-        "request_latency": latencies_s,
-        "time_to_first_token_ms": first_token_ms,
-        "inter_token_latency_ms": inter_token_ms,
-        "time_per_output_token_ms": per_token_ms,
-    }.items():
+    done = [record for record in records if record.is_ok]
+    times_by_name = {
+        "request_latency": [record.imported.total_s or 0.0 for record in done if record.imported],
+        "time_to_first_token_ms": [1e3 * (record.prefill_s or 0.0) for record in done],
+        "inter_token_latency_ms": [
+            1e3 * (record.decode_s or 0.0) / (record.num_tokens - 1)
+            for record in done
+            for _ in range(record.num_tokens - 1)
+        ],
+        "time_per_output_token_ms": [
+            1e3 * (record.wall_s or 0.0) / record.num_tokens
+            for record in done
+            for _ in range(record.num_tokens)
+        ],
+    }
+    for time_name, times in times_by_name.items():
         # A percentile is the smallest of the times such that at least `share` of all times are not
         # above it. `share` is None for the mean.
         for statistic_name, share in _STATISTICS.items() if times else ():
