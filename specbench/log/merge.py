@@ -152,10 +152,9 @@ def _make_room(folder: Path, scratch: Path) -> None:
 def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
-    """The header of the merged run, which is the first header with the tasks, passes, blocks,
-    workers and warnings of all runs. `origins` has the command, machine, GPU and processor of each
-    run. The first run's `environment` is kept, and its `roofline` if all machines have the same
-    name.
+    """The first header, with the tasks, passes, blocks, workers and warnings of all runs. `origins`
+    has the command, machine, GPU and processor of each run. The first run's `environment` is kept,
+    and its `roofline` if all machines have the same name.
 
     `records` are the merged run's. `offsets_of_runs`: per run, prompt -> passes in earlier runs.
     """
