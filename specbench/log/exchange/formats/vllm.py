@@ -127,9 +127,11 @@ def _counters(benchmark: Fields) -> dict[str, float]:
         return {}
     # For each position, the accepted draft tokens there / drafts.
     rates = benchmark.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
-    for position, rate in enumerate(rates, 1):
-        counters[f"accepted_at_{position}"] = rate * counters["num_drafts"]
-    return counters
+    accepted_by_position = {
+        f"accepted_at_{position}": rate * counters["num_drafts"]
+        for position, rate in enumerate(rates, 1)
+    }
+    return counters | accepted_by_position
 
 
 def _figures(
