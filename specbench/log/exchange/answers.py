@@ -239,6 +239,13 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     lines = []
     for (task, sample_id), records in records_by_question.items():
         steps = [steps_of(record).num_steps for record in records]  # per turn; 0 if it failed
+        # An index of the last step stands for at least one step, which emits one token here.
+        least_steps = 1 - steps_field.first
+        lengths = [
+            length
+            for record, num_steps in zip(records, steps, strict=True)
+            for length in (record.accept_lengths if num_steps else (1,) * least_steps)
+        ]
         # The lists have an element per turn, except `accept_lengths`, which has one per step.
         choice = {
             "index": 0,
@@ -247,7 +254,7 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
             steps_field.name: [max(0, num_steps + steps_field.first - 1) for num_steps in steps],
             "new_tokens": [record.num_tokens for record in records],
             "wall_time": [record.wall_s or 0.0 for record in records],
-            "accept_lengths": [length for record in records for length in record.accept_lengths],
+            "accept_lengths": lengths,
         }
         question = {
             "question_id": sample_id,

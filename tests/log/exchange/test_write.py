@@ -67,16 +67,19 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
         assert sorted(record.accept_lengths for record in again.records) == lengths
 
 
-@pytest.mark.parametrize(("form", "counts"), [("spec-bench", (0, 0)), ("eagle", (1, 1))])
+@pytest.mark.parametrize(
+    ("form", "counts", "lengths"), [("spec-bench", (0, 0), ()), ("eagle", (1, 1), (1,))]
+)
 def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
-    form: str, counts: tuple[int, int], tmp_path: Path
+    form: str, counts: tuple[int, int], lengths: tuple[int, ...], tmp_path: Path
 ) -> None:
     recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
-    first = next(record for record in recorded.records if record.key.method == "pld")
-    short = replace(first, token_ids=first.token_ids[:1], accept_lengths=(), num_nodes=())
-    (record,) = reread(Run(recorded.header, (short,)), form, tmp_path).records
-    assert record.imported and record.num_tokens == 1
-    assert (record.imported.num_emitted, record.imported.num_steps) == counts
+    whole = next(record for record in recorded.records if record.key.method == "pld")
+    short = replace(whole, token_ids=whole.token_ids[:1], accept_lengths=(), num_nodes=())
+    later = replace(whole, key=replace(whole.key, turn=1))
+    first, second = reread(Run(recorded.header, (short, later)), form, tmp_path).records
+    assert first.imported and (first.imported.num_emitted, first.imported.num_steps) == counts
+    assert (first.accept_lengths, second.accept_lengths) == (lengths, whole.accept_lengths)
 
 
 @needs_published
