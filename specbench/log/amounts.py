@@ -15,7 +15,7 @@ def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
     """Yield a message for each number in a JSON value that is too large for a run's header.
 
     A message begins with the path of the number, such as "$.spec.seed". `path` is the path of
-    `content` itself; "$" is the path of a whole file.
+    `content` itself, and "$" is the path of a whole file.
     """
     if isinstance(content, Mapping):
         for key, inner_content in content.items():

@@ -125,7 +125,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         `method` is a spelling with options. The audit gives a verdict if a test failed, if greedy
         answers were compared with vanilla's (or are vanilla's), or if enough sampled tokens were
         tested to find a difference of MOST_UNSEEN. Answers that the audit drew at a raised
-        temperature, above the run's, do not count: they are a second test of the method.
+        temperature, above the run's, do not count, because they are a second test of the method.
         """
         # Without audits at a raised temperature, at most one audit is left.
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]

@@ -54,9 +54,9 @@ def change_lines(differences: Iterable[Difference]) -> list[str]:
     """The differences as lines that lead from the first run to the second, such as "dtype: float32
     -> bfloat16".
 
-    The line for a method's options does not name the field: "sps: num_tokens 5 -> 3". If a field
-    changes in the same way for several methods, they share a line: "execution of 11 methods:
-    eager -> graph".
+    The line for a method's options does not name the field, as in "sps: num_tokens 5 -> 3". If a
+    field changes in the same way for several methods, they share a line, such as "execution of 11
+    methods: eager -> graph".
     """
     # (name of the field without the method, change of its content) -> the methods with this
     # change, or a single "" for a field that belongs to no method

@@ -22,8 +22,8 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     kernels of an older run) that one header lacks. With `is_exact`, all other fields are compared,
     and the headers may be structs other than `RunHeader`. Without it, a field is compared if both
     headers have it (or it is a checkpoint's file), it has a name for readers (`what`), and it is
-    not void. A field is void if a difference says nothing about the runs: the seed of runs that
-    drew nothing, or the name of a model if the files are the same.
+    not void. A field is void if a difference says nothing about the runs, such as the seed of runs
+    that drew nothing, or the name of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     # path, such as "model.dtype" -> field
@@ -101,9 +101,9 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
     """The fields inside a field of a header, or the field itself if it is compared as a whole.
 
     Structs and mappings are split into their fields and entries. Notes are left out. Unless
-    `is_exact`, a field with a name for readers (`what`) is not split, but if this name has "{}" for
+    `is_exact`, a field with a name for readers (`what`) is not split. But if this name has "{}" for
     the key of an entry, as in "file {}", its entries are fields. `owner` is the key of the entry
-    around the field, such as the method "pld" around its options; empty outside of entries.
+    around the field, such as the method "pld" around its options. It is empty outside of entries.
     """
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
@@ -183,7 +183,7 @@ def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[st
     """Patterns ("*" is any text) for the paths of fields in which two models need not be compared.
 
     Another model is then one difference instead of one per field. Models with the same revision
-    (the commit on the Hub; None for a local folder) or with the same files are the same model,
+    (the commit on the Hub, or None for a local folder) or with the same files are the same model,
     whatever their names are. `files` maps the name of a checkpoint's file to its hash and size.
     """
     is_same_revision = first.revision is not None and first.revision == second.revision
@@ -209,7 +209,7 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of a field in two headers, in words, or None if they do not differ.
 
-    A content is `_MISSING` if a header lacks the field: only a checkpoint's file differs then.
+    A content is `_MISSING` if a header lacks the field. Only a checkpoint's file differs then.
     """
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         first_file = None if first is _MISSING else first
@@ -272,7 +272,7 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
     """The hash and the origin of a task's prompts in two runs, or None if they do not differ.
 
-    Another `--limit` on the same file is not a difference: the samples that both runs have agree.
+    Another `--limit` on the same file is not a difference, since the shared samples agree.
     """
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:

@@ -98,10 +98,10 @@ def _time_faults(record: Record) -> Iterator[str]:
     """Yield a sentence for each time that must be positive and is not, and for each part of
     decoding that took longer than all of decoding.
 
-    All times are in seconds. `prefill_s` is the time until the first token, and `decode_s` the time
-    from the first token to the last; both are None if the answer failed. `phases` has the parts of
-    a step, summed over the steps, if they were timed. `draft_prefill_s` is the part of `decode_s`
-    in which the drafter read the prompt, or None.
+    All times are in seconds. `prefill_s` is the time until the first token, and `decode_s` is the
+    time from the first token to the last. Both are None if the answer failed. `phases` has the
+    parts of a step, summed over the steps, if they were timed. `draft_prefill_s` is the part of
+    `decode_s` in which the drafter read the prompt, or None.
     """
     if record.prefill_s is None or record.decode_s is None:
         return
@@ -152,7 +152,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     tokens than a path of a dynamic tree can have.
 
     `token_ends` has the characters of the text up to the end of each token [tokens]. `num_nodes`
-    has the nodes of each step's tree, `accept_lengths` the tokens that a step emitted [steps].
+    has the nodes of each step's tree, and `accept_lengths` its emitted tokens [steps].
     """
     if record.is_ok and record.prompt_tokens <= 0:
         yield "prompt_tokens is 0, but the target reads at least one token."

@@ -212,7 +212,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         """The hardware on which the run was measured, in words, for the titles of tables.
 
         For a merged run, it is the hardware of each run in it (`origins`). `cpu_threads` is None on
-        a GPU or for a server; `workers` are the processes of a cluster.
+        a GPU or for a server. `workers` are the processes of a cluster.
         """
         if self.imported:
             return "unknown hardware"

@@ -28,7 +28,7 @@ class RecordCheck:
         """Read from the header which values lines can have.
 
         A line has a key: method, task, temperature, load and so on. A load is a number of requests
-        at once (`concurrency`) or per second (`request_rate`); the other number is 0. Without a
+        at once (`concurrency`) or per second (`request_rate`), and the other number is 0. Without a
         server, both are 0.
         """
         spec_values = header.spec.values  # the run's options
@@ -115,9 +115,8 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
 
     `budget` is the most tokens of an answer, None if unknown. `accept_lengths` has the tokens that
     each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree with its
-    root [steps].
-    `token_ends`, which may be empty, has the ends of the tokens in the text [tokens]. `serving` has
-    a server's figures; None for the engine in this process.
+    root [steps]. `token_ends`, which may be empty, has the ends of the tokens in the text [tokens].
+    `serving` has a server's numbers, and is None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
     # A server that sends only text counts its tokens; `token_ids` is then the text tokenised by us.

@@ -1,6 +1,6 @@
 """The machine and software of a run, as typed parts of `run.json`.
 
-This module has only the types: `machine.environment` and `machine.gpu_sampler` measure the values.
+This module has only the types. `machine.environment` and `machine.gpu_sampler` measure the values.
 """
 
 import re
@@ -183,7 +183,7 @@ class Environment(Struct, frozen=True):
         its cores, memory and threads.
 
         `device` is "cpu", "cuda:1" or the like. `threads` is the number of CPU threads of the
-        engine in this process, which is left out for a GPU; None for a server.
+        engine in this process, or None for a server. It is left out for a GPU.
         """
         if gpu := self.gpu(device):  # the first GPU of the device; None for a CPU
             num_gpus = len(gpu_numbers(device))  # 2 for "cuda:0-1"

@@ -1,6 +1,6 @@
 """Merge runs of the same work, from any time or machine, into one with more prompts or passes.
 
-`Run.pooled` does not mix runs: it keeps each run as a unit.
+`Run.pooled` does not mix runs, but keeps each run as a unit.
 """
 
 import hashlib
@@ -156,7 +156,7 @@ def _header(
     has the command, machine, GPU and processor of each run. The first run's `environment` is kept,
     and its `roofline` if all machines have the same name.
 
-    `records` are the merged run's. `offsets_of_runs`: per run, prompt -> passes in earlier runs.
+    `records` are the merged run's. `offsets_of_runs` has prompt -> passes in earlier runs, per run.
     """
     headers = [run.header for run in runs]
     first_header = headers[0]

@@ -67,8 +67,8 @@ class _Answer(NamedTuple):
 def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements because one is a copy, a part or a pass of the other.
 
-    Runs share measurements if they share a random name of measurements (`uids`). Runs of older
-    versions have no such name, and a copy may have lost it. So runs also share measurements if two
+    Runs share measurements if they share a random id of measurements (`uids`). Runs of older
+    versions have no such id, and a copy may have lost it. So runs also share measurements if two
     answers of one run are in the other run, perhaps in another pass: the request and the tokens are
     equal, and the times of prefill and decoding differ by at most `SAME_S`. Two honest measurements
     never agree in both times.

@@ -107,7 +107,7 @@ class Option:
 
         If the option can be given several times, `given` is a list of texts, and the value is a
         tuple. For other options, `given` is a text or the value. The option's `word`, such as
-        "auto", stands for the default; it is "" for an option without such a word. `form` is the
+        "auto", stands for the default. It is "" for an option without such a word. `form` is the
         form of a text that is not plain. `item` is the type of the value, or of a tuple's elements.
 
         Raises:
@@ -183,7 +183,7 @@ class Option:
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:
     """Declare an option in the `Annotated` type of its field.
 
-    `text` is the help; if it ends with a colon, the help lists the choices after it. `more` has
+    `text` is the help. If it ends with a colon, the help lists the choices after it. `more` has
     other fields of `Option`. Options in the group "server" are only for servers.
     """
     if group == "server":
@@ -240,10 +240,10 @@ def shown_as(name: str) -> Meta:
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     """The role and the name for readers of each field of a struct, in the order of the fields.
 
-    A role is None if the field declares none. Then it has the role of its part, the field that
-    holds the struct. A name is "" if readers do not see the field. A field that is an option of
-    the command line has the option's role. If comparisons name the option, the field's name is the
-    option's flag ("--top-p").
+    A role is None if the field declares none. Then it has the role of the field that holds the
+    struct. A name is "" if readers do not see the field. A field that is an option of the command
+    line has the option's role. If comparisons name the option, the field's name is the option's
+    flag ("--top-p").
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []

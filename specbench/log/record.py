@@ -186,7 +186,7 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     """The record of a line.
 
     `shared_values` maps each value that earlier lines had in the fields `_OFTEN_EQUAL` to itself.
-    The values of this line are added, so that equal values are one object: large runs must fit into
+    The values of this line are added, so that equal values are one object and large runs fit into
     memory.
     """
     names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS

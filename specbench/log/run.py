@@ -104,9 +104,7 @@ class Run:
     audit: StoredAudit | None = None
     """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()
-    """In a pool, the index of the run to which each repeat (pass) belongs [repeats]. Empty for a
-    single run.
-    """
+    """In a pool, the index of each repeat's (pass's) run [repeats]. Empty for a single run."""
 
     @property
     def folder(self) -> Path:
@@ -133,10 +131,10 @@ class Run:
     def at(self, load: Load) -> Run:
         """The part of the run that was measured at one load, as a run.
 
-        A load is a number of requests at once, or per second; the other number is 0. Only the first
-        load's part has the facts about the whole run (warnings, missing records, lines left out,
-        repeated requests), but every part has the energies and the untimed work. A block is the
-        requests that a server completed together.
+        A load is a number of requests at once, or per second, and the other number is 0. Only the
+        first load's part has the facts about the whole run (warnings, missing records, lines left
+        out, repeated requests), but every part has the energies and the untimed work. A block is
+        the requests that a server completed together.
         """
         if self.loads == (load,):
             return self

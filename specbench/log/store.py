@@ -126,7 +126,8 @@ def header_json(header: RunHeader) -> bytes:
 def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """Read the run in a folder. A last line that a kill cut short is left out.
 
-    If `is_lenient`, lines that no run can have written are left out, too: `left_out` names them.
+    If `is_lenient`, lines that no run can have written are also left out, and `left_out` names
+    them.
 
     Raises:
         RunFolderError: there is no run, a value is missing, wrong or impossible, or the version of

@@ -1,6 +1,6 @@
 """How a run used the GPU and the processor, as parts of `run.json`.
 
-This module has only the types: `machine.gpu_sampler` and `machine.cpu_sampler` measure the values.
+This module has only the types. `machine.gpu_sampler` and `machine.cpu_sampler` measure the values.
 """
 
 from typing import Literal

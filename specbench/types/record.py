@@ -37,7 +37,7 @@ def seed_of(run_seed: int, key: RequestKey) -> int:
 class RecordKey:
     """Identity of one line of `samples.jsonl`: a method's answer to a request.
 
-    `concurrency` or `request_rate` is the load of a server; both are 0 for the engine in this
+    `concurrency` or `request_rate` is the load of a server. Both are 0 for the engine in this
     process.
     """
 

@@ -92,7 +92,7 @@ def read_answers(
 
     `steps_field` describes the file's list of steps per turn. `counts_of` takes all turns of the
     file, and returns the function that counts a turn. The caller adds the counting rule in words. A
-    turn that failed gets a failed record, and is noted as an oddity of the file: for such a turn,
+    turn that failed gets a failed record, and is noted as an oddity of the file. For such a turn,
     these tools write the counts and the time of the turn before it.
 
     Raises:
@@ -139,7 +139,7 @@ def _turns(choice: Fields, steps_field: StepsField, first_key: RecordKey) -> Ite
 
     `first_key` is the key of the first turn.
 
-    The lists of a choice have an element per turn, except `accept_lengths`: it has the tokens of
+    The lists of a choice have an element per turn, except `accept_lengths`, which has the tokens of
     each step of the first turn, then of the second, and so on. The list of steps has the number of
     a turn's steps, or the index of its last step (see `steps_field`).
 

@@ -234,11 +234,12 @@ def _with_keys_of_run(
 ) -> list[ImportedSource]:
     """The files in their order, with `records` that have the keys of the run.
 
-    `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
-    if unknown. If the task is known, questions get the ids that they have in specbench's own runs,
-    such as "mt_bench/81". The passes over the prompts (`repeat`) of a method at a load (requests at
-    once, or per second) are counted on from file to file. An answer that did not fail, but has no
-    tokens, becomes a failed record, and is noted. All records get the `temperature`.
+    `baseline` is the baseline's name, or empty. The baseline's records get the name BASELINE.
+    `task` is empty if unknown. If the task is known, questions get the ids that they have in
+    specbench's own runs, such as "mt_bench/81". The passes over the prompts (`repeat`) of a method
+    at a load (requests at once, or per second) are counted on from file to file. An answer that did
+    not fail, but has no tokens, becomes a failed record, and is noted. All records get the
+    `temperature`.
     """
     prefix = f"{task}/" if task else ""
     # (method, load) -> passes in the files before this one

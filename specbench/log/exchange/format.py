@@ -36,8 +36,8 @@ class FileContent:
     """The answers in a file, and facts about them."""
 
     records: list[Record]
-    """The answers. In their keys, `method` is empty, or a name within the file such as "K=3";
-    `task` is a category, or empty; `repeat` counts passes within the file from 0. The temperature
+    """The answers. In their keys, `method` is empty, or a name within the file such as "K=3".
+    `task` is a category, or empty. `repeat` counts passes within the file from 0. The temperature
     is not used.
     """
     counting: str
@@ -210,8 +210,8 @@ def counts_from_drafts(
 def with_drafts(record: Record, num_tokens: int, drafts: Fields, path: str = "") -> Record:
     """The record of an answer of `num_tokens` tokens, with the steps that follow from its drafts.
 
-    vLLM counts the drafts of an answer. `path` is the path of these counts in `drafts`; it is empty
-    or ends with a dot.
+    vLLM counts the drafts of an answer. `path` is the path of these counts in `drafts`, which is
+    empty or ends with a dot.
     """
     counts = counts_from_drafts(
         num_tokens,

@@ -229,9 +229,9 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
 
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
     the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
-    all elements of a list, and "*name" all keys. A row is the object at the end of the path; a
-    value that is not an object becomes {"value": value}. Before each object there is another one:
-    {} or, for "*name", {name: the key}, so that a column can have the key.
+    all elements of a list, and "*name" all keys. A row is the object at the end of the path, and a
+    value that is not an object becomes {"value": value}. Before each object, there is another
+    object, which is {} or, for "*name", {name: the key}, so that a column can have the key.
     """
     *_, innermost = scopes
     if not segments:

@@ -60,7 +60,8 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
     """How the method counts tokens relative to the baseline, in words.
 
     `differences` has each number (the method's tokens - the baseline's) that occurs among the
-    answers with the baseline's text; it is not empty. The top of this file explains n, e and c.
+    answers with the baseline's text. There is at least one. The top of this file explains n, e and
+    c.
     """
     distinct = set(differences)
     if distinct == {0}:

@@ -35,7 +35,7 @@ class ImportedSource(NamedTuple):
     content: FileContent
     """The answers with their keys in the file, and the facts of the file."""
     records: Sequence[Record] = ()
-    """The same answers with their keys in the run; empty until the run has keys for them."""
+    """The same answers with their keys in the run. Empty until the run has keys for them."""
 
     def method(self, record: Record) -> str:
         """The name of a record's method: the label, and the name within the file if it has one."""
@@ -53,9 +53,9 @@ def make_header(
 ) -> RunHeader:
     """Return the header of the run that has the answers of these files.
 
-    `sources` are the files in order, `answers` the same records by method. `count_tokens` counts
-    the tokens of a text; None without a tokenizer. `given` maps options to what the user gave.
-    `temperature` is None if unknown. `command` has the arguments of the command.
+    `sources` are the files in order, and `answers` are the same records by method. `count_tokens`
+    counts the tokens of a text, and is None without a tokenizer. `given` maps options to what the
+    user gave. `temperature` is None if unknown. `command` has the arguments of the command.
     """
     records = [record for source in sources for record in source.records]
     # Name of a method for readers -> its name in records.
@@ -183,8 +183,8 @@ def _figures(
     """Yield the publishers' numbers: first those of single files, then those of methods, such as a
     speedup, which compare the answers of several files.
 
-    The numbers of a method are computed by each format that its files have. `count_tokens` counts
-    the tokens of a text; None without a tokenizer.
+    Each format of a method's files computes the numbers of the method. `count_tokens` counts the
+    tokens of a text, and is None without a tokenizer.
     """
     for source in sources:
         for figure in source.content.figures:

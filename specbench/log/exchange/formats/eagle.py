@@ -97,10 +97,11 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
     """Yield the method's MAT by each of three rules, for its answers that did not fail (`records`).
 
-    Of each answer, `num_emitted` is the number of tokens of its steps (the sum of accept_lengths in
-    the file, or without it new_tokens), and `num_steps` the number of steps (idx + 1). None stands
-    for a number that a file of another format lacks. There is no figure without steps, or if each
-    step emits one token, as the baseline's do. The second rule needs more steps than turns.
+    For each answer, `num_emitted` is the number of tokens that its steps emitted (the sum of
+    accept_lengths in the file, or else new_tokens), and `num_steps` is the number of steps (idx +
+    1). None stands for a number that a file of another format lacks. There is no figure without
+    steps, or if each step emits one token, as for the baseline. The second rule needs more steps
+    than turns.
     """
     counts_by_turn = [record.imported for record in records if record.imported]
     num_tokens = sum(counts.num_emitted or 0 for counts in counts_by_turn)

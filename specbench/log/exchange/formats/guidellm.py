@@ -39,8 +39,8 @@ def _read(source: SourceFile) -> FileContent:
     """Read the answers of a file, which has a JSON object with a list of benchmarks at different
     loads.
 
-    A load is a number of streams (requests at once), or else a rate of requests per second. Steps
-    follow from the server's counts of drafts, where it sent them; `lacks` names what is unknown.
+    A load is a number of streams (requests at once), or else a rate of requests per second. The
+    steps follow from the server's counts of drafts, if it sent them. `lacks` names what is unknown.
 
     Raises:
         UserError: two benchmarks have the same load, or a field is missing or wrong.

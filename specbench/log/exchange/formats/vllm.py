@@ -50,7 +50,7 @@ def _read(source: SourceFile) -> FileContent:
     """Read the answers of a file, which has one JSON object with lists over requests.
 
     The load of all requests is a number of requests at once, or else a rate in requests per second.
-    The rate "inf" means that all were sent at the start: the load has no rate then.
+    The rate "inf" means that all were sent at the start, and then the load has no rate.
 
     Raises:
         UserError: the file has two objects, or lists of different lengths, or a field is missing
@@ -205,9 +205,9 @@ def _write(written: WrittenAnswers) -> str:
     an element per request. Times are in seconds. The answers are those of one method in one pass at
     one load (`written.load`).
 
-    The duration is that of the answers' blocks in the run's header, a block per task; without
-    blocks it is the sum of the answers' times. The counters of drafts are left out if the steps are
-    unknown.
+    The duration is that of the answers' blocks in the run's header, with a block per task. Without
+    blocks, it is the sum of the answers' times. The counters of drafts are left out if the steps
+    are unknown.
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
