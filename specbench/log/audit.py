@@ -128,10 +128,10 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         temperature, above the run's, do not count, because they are a second test of the method.
         """
         # Without audits at a raised temperature, at most one audit is left.
-        audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
-        if not audits:
+        audits = (audit for audit in self.at(method, temperature) if not audit.is_raised)
+        audit = next(audits, None)
+        if audit is None:
             return "not in the audit"
-        audit = audits[0]
         # Greedy answers of other methods are compared with vanilla's.
         is_greedy_vanilla = temperature == 0 and method == BASELINE
         if audit.status != "no difference" or is_greedy_vanilla:

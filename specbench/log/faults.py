@@ -280,12 +280,10 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     A block is the requests that a server completed together. The key of a block has the method,
     temperature, task, pass over the prompts and load of all its requests.
     """
-    num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
-    num_tokens: Counter[BlockKey] = Counter()  # of the records' answers, by the same key
+    num_requests = Counter(block_key(record.key) for record in records)
+    num_tokens: Counter[BlockKey] = Counter()  # of the records' answers, by the key of their block
     for record in records:
-        key = block_key(record.key)
-        num_requests[key] += 1
-        num_tokens[key] += record.num_tokens
+        num_tokens[block_key(record.key)] += record.num_tokens
     num_blocks = Counter(map(block_key, blocks))  # number of blocks with a key
     for block in blocks:
         key = block_key(block)

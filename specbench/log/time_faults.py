@@ -139,36 +139,36 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     trees of several sizes are left out, and so are methods that shared a trial, because it ran only
     one of them. Without vanilla's steps and trial, there are no sentences.
     """
-    # By method: seconds of all steps, numbers of steps and answers, sizes of trees in nodes.
-    seconds: dict[str, float] = defaultdict(float)
-    num_steps: Counter[str] = Counter()
-    num_answers: Counter[str] = Counter()
-    tree_sizes: dict[str, set[int]] = defaultdict(set)
+    answers_by_method: dict[str, list[Record]] = defaultdict(list)
     for record in done:
         if record.accept_lengths and record.decode_s:
-            method = record.key.method
-            seconds[method] += record.decode_s - (record.draft_prefill_s or 0.0)
-            num_steps[method] += len(record.accept_lengths)
-            num_answers[method] += 1
-            tree_sizes[method].update(record.num_nodes)
+            answers_by_method[record.key.method].append(record)
     # Seconds of a step in vanilla's trial with the number of threads that was chosen.
     vanilla_trial_s = threads.step_s.get(str(threads.num))
-    if not vanilla_trial_s or not num_steps[BASELINE]:
+    if not vanilla_trial_s or not answers_by_method[BASELINE]:
         return
-    vanilla_ratio = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
+    vanilla_ratio = _step_s(answers_by_method[BASELINE]) / vanilla_trial_s
     # A trial maps numbers of threads, as texts, to seconds of a step. Methods that shared a trial
     # have equal mappings.
     trials = [*threads.method_step_s.values()]
     for method, trial in threads.method_step_s.items():
+        answers = answers_by_method[method]
+        tree_sizes = {num_nodes for answer in answers for num_nodes in answer.num_nodes}
         num_threads = threads.of(method)
         trial_s = trial.get(str(num_threads))
-        is_own_trial = trials.count(trial) == 1 and len(tree_sizes[method]) == 1
-        if not trial_s or not is_own_trial or num_answers[method] < LEAST_ANSWERS:
+        is_own_trial = trials.count(trial) == 1 and len(tree_sizes) == 1
+        if not trial_s or not is_own_trial or len(answers) < LEAST_ANSWERS:
             continue
-        step_s = seconds[method] / num_steps[method]
+        step_s = _step_s(answers)
         relative_ratio = step_s / trial_s / vanilla_ratio
         if relative_ratio > MOST_SLOWER:
             yield (
                 f"{method}: a step took {step_s * 1e3:.3g} ms; relative to vanilla's step, it took "
                 f"{relative_ratio:.1f} times as long as in the trial before the run."
             )
+
+
+def _step_s(answers: Sequence[Record]) -> float:
+    """The mean seconds of a step of these answers, without the drafter's prefill."""
+    seconds = sum((answer.decode_s or 0.0) - (answer.draft_prefill_s or 0.0) for answer in answers)
+    return seconds / sum(len(answer.accept_lengths) for answer in answers)
