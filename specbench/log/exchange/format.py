@@ -114,11 +114,6 @@ Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]
 """Computes a publisher's numbers for a method, by the publisher's rules."""
 
 
-def no_figures(_answers: MethodAnswers, _count: CountTokens | None) -> Iterable[ImportedFigure]:
-    """Return no numbers, for a format whose files contain the publisher's numbers."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """A form of result files."""
@@ -135,8 +130,8 @@ class Format:
     """Reads the answers of a file."""
     average: Average = "totals"
     """How the publisher averages speeds."""
-    figures: Figures = no_figures
-    """Computes the publisher's numbers."""
+    figures: Figures | None = None
+    """Computes the publisher's numbers. None for a format whose files contain them."""
     write: Callable[[WrittenAnswers], str] | None = None
     """Makes the text of a file with answers. None for a format that is only read."""
     needs_times: bool = False

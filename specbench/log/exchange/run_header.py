@@ -195,7 +195,8 @@ def _figures(
         files = _files_of(method_answers, sources)
         formats = {source.format.title: source.format for source in files}  # each format once
         for file_format in formats.values():
-            yield from file_format.figures(method_answers, count_tokens)
+            if file_format.figures:
+                yield from file_format.figures(method_answers, count_tokens)
 
 
 def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
