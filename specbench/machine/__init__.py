@@ -1,1 +1,1 @@
-"""The machine: hardware, versions, bandwidth and GPU counters."""
+"""Describe and measure the machine: its hardware, versions, bandwidth and counters."""

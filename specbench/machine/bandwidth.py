@@ -1,7 +1,7 @@
-"""Memory bandwidth, measured on blocks larger than any cache.
+"""Measure the memory's bandwidth on blocks that are larger than any cache.
 
-Blocks are read, as a step reads weights. Copies are slower, on a CPU and on a GPU. On a CPU the
-block lies in huge pages, as weights do: pages of 4 KB are read up to 40 % slower.
+A step only reads weights, so blocks are read, too. A copy would be slower on any device. On a CPU
+the block lies in huge pages, as weights do, because pages of 4 KB are read up to 40 % slower.
 """
 
 import time
@@ -20,24 +20,24 @@ from specbench.machine.nvml import driver, find_card
 
 MIB = 2**20
 GPU_BYTES = 512 * MIB
-"""Block size on a GPU: ten times its cache, read in a fraction of a millisecond."""
+"""Block size on a GPU. It is ten times the cache, and is read in a fraction of a millisecond."""
 LEAST_BYTES = 64 * MIB
-"""Smallest block on a CPU; CPU caches differ by a factor of a hundred."""
+"""Smallest block on a CPU. Larger caches need larger blocks, and sizes differ a hundredfold."""
 MOST_BYTES = 512 * MIB
 """Largest block on a CPU."""
 MOST_SECONDS = 0.5
-"""Seconds of repeated calls, of which the fastest counts."""
+"""Seconds in which a call is repeated. The fastest call counts."""
 MOST_CALLS = 20
-"""Largest number of calls in `MOST_SECONDS`."""
+"""The most calls in `MOST_SECONDS`."""
 _READS = "the calls that measure the memory's bandwidth"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def bandwidth(device: torch.device, block: int | None = None) -> float:
-    """Bandwidth of the device's memory in bytes/s: the best of several reads.
+    """The bandwidth of the device's memory in bytes/s, from the fastest of several reads.
 
-    `block` is the number of bytes, by default `block_bytes`. A CPU uses torch's number of threads.
-    The measurement takes about a second and at most a gigabyte.
+    `block` is the number of bytes to read, by default `block_bytes`. On a CPU, torch's threads
+    read. The measurement takes about a second and at most a gigabyte.
     """
     num_integers = (block or block_bytes(device)) // 8
     if device.type == "cuda":
@@ -50,7 +50,7 @@ def bandwidth(device: torch.device, block: int | None = None) -> float:
 
 
 def copy_bandwidth(device: torch.device, block: int | None = None) -> float:
-    """Bytes/s that a GPU reads and writes when it copies a block; 0 on a CPU."""
+    """The bytes/s that a GPU reads and writes while it copies a block. 0 on a CPU."""
     if device.type != "cuda":
         return 0.0
     num_integers = (block or block_bytes(device)) // 8
@@ -59,9 +59,9 @@ def copy_bandwidth(device: torch.device, block: int | None = None) -> float:
 
 
 def nominal_bandwidth(device: torch.device) -> float:
-    """Bandwidth of a GPU's memory in bytes/s by its clock and bus width.
+    """The bandwidth of a GPU's memory in bytes/s, computed from its clock and bus width.
 
-    Data move twice per clock: 2 * clock * width. 0 on a CPU, or without a report of the driver.
+    Data move twice per clock: 2 * clock * width. 0 on a CPU, or if the driver reports neither.
     """
     if device.type != "cuda":
         return 0.0
@@ -75,7 +75,7 @@ def nominal_bandwidth(device: torch.device) -> float:
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Size of the last-level cache in bytes; 0 if unknown."""
+    """The size of the last-level cache in bytes, or 0 if it is unknown."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [0]
@@ -86,7 +86,7 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]], float]) -> float:
-    """Seconds of the fastest call of `work`, after a call that does not count."""
+    """The seconds of the fastest call of `work`. A first call warms up and does not count."""
     work()
     times: list[float] = []
     began = time.perf_counter()
@@ -97,10 +97,10 @@ def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]],
 
 
 def block_bytes(device: torch.device, weights: int = 0) -> int:
-    """Size of the block: twice the cache or more, and at most a quarter of the free memory.
+    """The size of the block in bytes: at most a quarter of the free memory.
 
-    On a CPU it is the size of the `weights` in bytes, within these limits: a cache helps large
-    blocks less.
+    On a CPU the block is as large as the `weights`, because a cache helps large blocks less. It is
+    never smaller than twice the cache or `LEAST_BYTES`, or larger than `MOST_BYTES`.
     """
     if device.type == "cuda":
         num_free = torch.cuda.mem_get_info(device)[0]
@@ -110,7 +110,9 @@ def block_bytes(device: torch.device, weights: int = 0) -> int:
 
 
 def _reader(device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Sums all numbers of a block on a GPU: our own kernel if it is right here, else torch's."""
+    """A function that sums all numbers of a block: our kernel if its sums are right on this GPU,
+    else torch's.
+    """
     with suppress(Exception):  # no Triton, no compiler, or a GPU that is too old
         from specbench.engine.read_kernel import READ_BLOCK, block_sums
 
@@ -122,7 +124,7 @@ def _reader(device: torch.device) -> Callable[[Tensor], Tensor]:
 def _gpu_seconds(
     device: torch.device, num_integers: int, work: Callable[[Tensor, Tensor], Tensor]
 ) -> float:
-    """Seconds of the fastest call of `work` from one block of a GPU's memory to another."""
+    """The seconds of the fastest call of `work`, which gets two blocks of a GPU's memory."""
     first, second = torch.ones((2, num_integers), dtype=torch.int64, device=device)
     timed = partial(_timed_on_gpu, partial(work, first, second))
     seconds = _fastest(partial(work, second, first), timed)
@@ -138,9 +140,9 @@ def _timed(call: Callable[[], Tensor]) -> float:
 
 
 def _timed_on_gpu(before: Callable[[], Tensor], call: Callable[[], Tensor]) -> float:
-    """Seconds of `call`, launched while the GPU still works on `before`.
+    """The seconds of `call`, which is launched while the GPU still works on `before`.
 
-    So the time of the launch is not counted, and the cache holds other memory.
+    This way the time of the launch is not counted, and the cache does not hold the call's memory.
     """
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     before()

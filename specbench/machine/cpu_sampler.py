@@ -1,4 +1,4 @@
-"""The load of other programs on the processor during a run, and its clock."""
+"""Sample the processor during a run: its clock, and the load of other programs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from specbench.machine.sampler import Sampler, Spread
 
 @dataclass(frozen=True, slots=True)
 class CpuMoment:
-    """Counters of the processor, in seconds since some moment."""
+    """The processor's counters at a moment, in seconds since an arbitrary earlier one."""
 
     cores_s: float
-    """Time of all cores together, idle or not."""
+    """Time of all cores together, working or idle."""
     work_s: float
-    """Time that the cores worked."""
+    """Time in which the cores worked."""
     own_s: float
-    """Time that they worked for this process."""
+    """Time in which they worked for this process."""
     clock_mhz: float | None = None
-    """Mean clock of the cores in MHz; None if the machine does not report it."""
+    """The cores' mean clock in MHz, or None if the machine does not report it."""
 
 
 class CpuSampler(Sampler):
-    """Samples the processor each second."""
+    """Samples the processor once per second."""
 
     interval_s = 1.0
 
@@ -33,7 +33,7 @@ class CpuSampler(Sampler):
         self._clocks = Spread()
 
     def sample(self) -> None:
-        """Add the time since the last sample."""
+        """Add the times since the last sample."""
         last = self._last
         now = self._read()
         self._last = now
@@ -43,7 +43,7 @@ class CpuSampler(Sampler):
         self._clocks.add(now.clock_mhz or None)
 
     def describe(self) -> CpuUse | None:
-        """The samples so far; None if there are none."""
+        """The summary of the samples so far, or None if there are none."""
         shares = self._shares.span()
         if shares is None:
             return None
@@ -51,7 +51,7 @@ class CpuSampler(Sampler):
 
 
 def share_of_others(last: CpuMoment, now: CpuMoment) -> float:
-    """The share of the cores' time between two moments that other programs took, 0 to 1."""
+    """The share, from 0 to 1, of the cores' time that other programs took between two moments."""
     cores_s = now.cores_s - last.cores_s
     if cores_s <= 0:
         return 0.0
@@ -60,13 +60,13 @@ def share_of_others(last: CpuMoment, now: CpuMoment) -> float:
 
 
 def read_moment() -> CpuMoment:
-    """Read the counters."""
+    """The counters now."""
     import psutil
 
     times = psutil.cpu_times()
     process_times = psutil.Process().cpu_times()
     idle_s = times.idle + getattr(times, "iowait", 0.0)
-    # Work for guests is part of "user" and "nice", too.
+    # "user" and "nice" include the work for guests, which must not count twice.
     total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     return CpuMoment(

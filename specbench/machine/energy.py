@@ -1,7 +1,7 @@
-"""Energy counters of this machine: GPUs through NVML, processor packages through RAPL."""
+"""Read this machine's energy counters: those of GPUs by NVML, of processor packages by RAPL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -15,19 +15,18 @@ PACKAGE_TICK_S = 0.001
 IDLE_S = 2.0
 """Seconds for which the power of an idle machine is measured."""
 _POWERCAP = Path("/sys/class/powercap")
-"""The folder in which Linux has RAPL's counters, for processors of Intel and AMD."""
+"""The folder in which Linux shows RAPL's counters. Processors of Intel and AMD have them."""
 
 
 class EnergyMeter:
-    """The counters that can be read, by name, and the reasons why others cannot."""
+    """The energy counters that can be read, and the reasons why others cannot."""
 
     def __init__(self, cards: Sequence[Card], powercap: Path = _POWERCAP) -> None:
         self.absent: list[str] = []
         self.cards = {
             f"GPU {number}": card
             for number, card in enumerate(cards)
-            if card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
-            and not is_partitioned(card)  # several programs share its energy
+            if card.energy_j() is not None and not card.is_partitioned()
         }
         if len(self.cards) < len(cards):
             self.absent.append("a GPU has no counter, or is partitioned (MIG)")
@@ -54,12 +53,12 @@ class EnergyMeter:
         return GPU_TICK_S if self.cards else PACKAGE_TICK_S
 
     def read(self) -> dict[str, float]:
-        """Joules since some moment, by counter."""
+        """The joules of each counter since some moment, by the counter's name."""
         joules = {}
         for name, card in self.cards.items():
-            millijoules = card.query("nvmlDeviceGetTotalEnergyConsumption")
-            if millijoules is not None:
-                joules[name] = millijoules / 1e3
+            card_j = card.energy_j()
+            if card_j is not None:
+                joules[name] = card_j
         for name, folder in self._packages.items():
             joules[name] = int((folder / "energy_uj").read_text()) / 1e6
         return joules
@@ -67,9 +66,9 @@ class EnergyMeter:
     def growth(
         self, before: Mapping[str, float], after: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Joules from an earlier reading to a later one, by default to now, by counter.
+        """The joules that each counter grew by between two readings. By default, the later is now.
 
-        A package's counter begins again at 0 after its largest number.
+        A package's counter starts again at 0 after its largest number.
         """
         joules = {}
         for name, now in (self.read() if after is None else after).items():
@@ -81,7 +80,7 @@ class EnergyMeter:
 
 
 class TickSampler(Sampler):
-    """Samples some of a meter's counters in a thread, from now on: their energy and their ticks."""
+    """Samples counters of a meter in a thread, to find their energy and the size of their ticks."""
 
     interval_s = 0.02
 
@@ -97,16 +96,16 @@ class TickSampler(Sampler):
         for name, ticks in self._ticks.items():
             if joules := growth.get(name):
                 ticks.append(joules)
-        self._latest |= now  # the energy of a counter that was not read comes with the next reading
+        self._latest |= now  # a counter that is missing now adds its energy later
 
     @property
     def joules(self) -> float:
-        """The energy up to the last sample."""
+        """The joules that all counters added up to the last sample."""
         return sum(map(sum, self._ticks.values()))
 
     @property
     def tick_j(self) -> float:
-        """Joules of one tick of all counters: the sum of each counter's median tick."""
+        """The joules of one tick of all counters together: the sum of their median ticks."""
         return sum(median(ticks) for ticks in self._ticks.values() if ticks)
 
     @property
@@ -115,17 +114,8 @@ class TickSampler(Sampler):
         return [name for name, ticks in self._ticks.items() if not ticks]
 
 
-def is_partitioned(card: Card) -> bool:
-    """True if the card is partitioned (MIG)."""
-    mig_mode = card.query("nvmlDeviceGetMigMode")  # (the mode now, the mode after a reset)
-    return bool(mig_mode and mig_mode[0])
-
-
 @contextmanager
 def energy_meter(*, has_gpu: bool) -> Iterator[EnergyMeter]:
-    """The counters of the processor and, with `has_gpu`, of the GPUs that programs see."""
-    if not has_gpu:
-        yield EnergyMeter(())
-        return
-    with driver() as nvml:
+    """The meter of the processor's counters and, with `has_gpu`, of those of the visible GPUs."""
+    with driver() if has_gpu else nullcontext() as nvml:
         yield EnergyMeter(visible_cards(nvml) if nvml else ())

@@ -1,6 +1,6 @@
-"""The machine and the versions a run was made with, for `run.json`.
+"""Describe the machine and the versions of a run, for `run.json`.
 
-It never records a path, user or host name.
+No path and no name of a user or host is ever recorded.
 """
 
 import os
@@ -41,12 +41,12 @@ VARIABLES = (
 )
 """Environment variables that change speed or numerics."""
 BUSY = 0.5
-"""Runnable processes per usable core before a run. If there are more, times are noisy."""
+"""The most runnable processes per usable core before a run: with more, times are noisy."""
 BUSY_AT_START = "The machine was busy when the run began"
 
 
 def capture() -> Environment:
-    """The machine, versions and settings of this process.
+    """The machine, the versions, and the settings of this process.
 
     `gpus` are all GPUs of the machine, `torch.devices` the GPUs that this process may use.
     """
@@ -64,7 +64,7 @@ def capture() -> Environment:
 
 
 def busy_warning() -> str | None:
-    """A warning if other work keeps the processor busy; None on a quiet machine."""
+    """A warning if other work keeps the processor busy, or None on a quiet machine."""
     import psutil
 
     load = psutil.getloadavg()[0]
@@ -82,7 +82,7 @@ def with_one_start(warnings: Iterable[str]) -> list[str]:
 
 
 def cpu() -> Cpu:
-    """The processor and its memory."""
+    """The processor and the machine's memory."""
     import psutil
 
     return Cpu(
@@ -95,7 +95,7 @@ def cpu() -> Cpu:
 
 
 def gpus() -> list[Gpu]:
-    """The NVIDIA GPUs of this machine, as the driver lists them; none without a driver."""
+    """The NVIDIA GPUs of this machine as the driver lists them, or none if there is no driver."""
     with driver() as nvml:
         if nvml is None:
             return []
@@ -108,7 +108,7 @@ def gpus() -> list[Gpu]:
 
 
 def git_state() -> Git | None:
-    """Commit and dirty flag of the checkout the package runs from; None outside a checkout.
+    """The commit and dirty flag of the checkout that the package runs from, or None outside one.
 
     An installed package that happens to lie in somebody else's repository has no commit.
     """
@@ -123,7 +123,7 @@ def git_state() -> Git | None:
 
 
 def _output(*command: str) -> str | None:
-    """The output of a program; None if it fails, is not installed, or takes too long."""
+    """The output of a program, or None if it fails, is not installed, or takes too long."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -132,7 +132,7 @@ def _output(*command: str) -> str | None:
 
 
 def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
-    query = Card(nvml, handle).query  # not every card answers
+    query = Card(nvml, handle).query  # None for a query that the card does not answer
     capability = query("nvmlDeviceGetCudaComputeCapability")
     milliwatts = query("nvmlDeviceGetEnforcedPowerLimit")
     return Gpu(
@@ -150,7 +150,7 @@ def _torch() -> Torch:
     from specbench.engine.layers.torch_attention import attention_kernels, without_cudnn_attention
 
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    with without_cudnn_attention():  # as runs use them
+    with without_cudnn_attention():  # as in runs
         kernels = tuple(attention_kernels())
     return Torch(
         version=str(torch.__version__),

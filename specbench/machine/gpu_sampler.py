@@ -14,7 +14,7 @@ from specbench.machine.nvml import Card, driver, find_card
 from specbench.machine.sampler import Sampler, Spread
 
 PROCESS_ROUNDS = 20
-"""Samples between two listings of processes: a listing costs more than the other queries."""
+"""The number of samples per listing of processes, which costs more than the other queries."""
 
 THROTTLING = {
     0x04: "power cap",
@@ -23,7 +23,7 @@ THROTTLING = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-"""NVML's bits for reasons that lower the clocks of a busy GPU."""
+"""NVML's bits for the reasons why a busy GPU lowers its clocks."""
 
 
 _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memory_used_bytes")
@@ -32,8 +32,8 @@ _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memor
 class GpuSampler(Sampler):
     """Samples one card ten times per second.
 
-    `is_partition` is true if the card is partitioned (MIG): its power is then not this run's alone,
-    and no energy is derived from it. `holds_card` returns true once this process is on the card.
+    `is_partition` is true if the card is partitioned (MIG). The card's power is then not this run's
+    alone, so energy is not measured. `holds_card` returns true once this process uses the card.
     """
 
     interval_s = 0.1
@@ -41,9 +41,8 @@ class GpuSampler(Sampler):
     def __init__(self, card: Card, *, holds_card: Callable[[], bool] = lambda: False) -> None:
         self._card = card
         self._holds_card = holds_card
-        mig_mode = card.query("nvmlDeviceGetMigMode")  # (the mode now, the mode after a reset)
-        self.is_partition = bool(mig_mode and mig_mode[0])
-        self._has_counter = card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
+        self.is_partition = card.is_partitioned()
+        self._has_counter = card.energy_j() is not None
         rates = card.query("nvmlDeviceGetUtilizationRates")
         self.percent_before = None if rates is None else int(rates.gpu)
         self.others_before = self._num_others()
@@ -61,14 +60,10 @@ class GpuSampler(Sampler):
         super().start()
 
     def energy_j(self) -> float | None:
-        """Joules that the card has used since some moment, by its own counter; None if unknown.
-
-        The counter advances about every 0.1 s.
+        """The joules that the card has used since some moment. None if unknown, as for a
+        partition.
         """
-        if self.is_partition:
-            return None
-        millijoules = self._card.query("nvmlDeviceGetTotalEnergyConsumption")
-        return None if millijoules is None else millijoules / 1e3
+        return None if self.is_partition else self._card.energy_j()
 
     def sample(self) -> None:
         """Query the card once."""
@@ -96,7 +91,7 @@ class GpuSampler(Sampler):
         self._num_samples += 1
 
     def describe(self) -> GpuUse:
-        """The part `gpu` of the header."""
+        """The field `gpu` of the header."""
         has_energy = self._has_counter and not self.is_partition
         throttled = {
             THROTTLING[bit]: num_throttled / self._num_samples
@@ -116,7 +111,7 @@ class GpuSampler(Sampler):
         )
 
     def _num_others(self) -> int:
-        """Number of other processes that compute on the card.
+        """The number of other processes that compute on the card.
 
         In a container NVML lists other process ids or none. So if this process holds the card,
         one of the listed processes is taken to be this process.
@@ -127,9 +122,9 @@ class GpuSampler(Sampler):
 
 @contextmanager
 def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
-    """A sampler of the card of `device`, not started yet, and stopped when the block ends.
+    """A sampler of a device's card. It is not started yet, and is stopped when the block ends.
 
-    It samples the first of several GPUs. None on a CPU, or if the driver cannot be queried.
+    With several GPUs, the first is sampled. None on a CPU, or if the driver cannot be queried.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Memory that a device has free: a GPU's, or this machine's below the limit of a container."""
+"""Find how much memory of a GPU or of this machine is free, within a container's limit."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes(device: str) -> int:
-    """Free memory of a device: a GPU, several ("cuda:0-1"), or this machine's ("cpu")."""
+    """The free bytes of a GPU, of several GPUs ("cuda:0-1"), or of this machine ("cpu")."""
     if device == "cpu":
         import psutil
 
@@ -22,32 +22,30 @@ def free_bytes(device: str) -> int:
 
 
 def _container_bytes() -> float:
-    """Bytes left below a container's limit, which the machine's figures ignore; inf without one."""
+    """The bytes left below the container's limit, or inf without one. psutil ignores this limit."""
     try:
-        most_bytes = (_CGROUP / "memory.max").read_text().strip()
+        most_bytes = int((_CGROUP / "memory.max").read_text())  # a number, or "max" without a limit
         used_bytes = int((_CGROUP / "memory.current").read_text())
         stats = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return math.inf
-    if most_bytes == "max":
-        return math.inf
     reclaimable_bytes = int(stats.get("inactive_file", 0))
-    return int(most_bytes) - used_bytes + reclaimable_bytes
+    return most_bytes - used_bytes + reclaimable_bytes
 
 
 class GpuMemory(NamedTuple):
-    """Memory of a GPU."""
+    """The memory of a GPU."""
 
     free_bytes: int
     """Bytes that no process uses."""
     total_bytes: int
-    """All bytes."""
+    """All bytes of the GPU."""
 
 
 def gpu_memory() -> GpuMemory | None:
-    """Memory of the first GPU that programs see; None if the driver does not report it.
+    """The memory of the first GPU that programs see, or None if the driver does not report it.
 
-    Torch is not asked: it would itself take memory of the GPU.
+    Torch is not asked, because it would take some of the GPU's memory itself.
     """
     with driver() as nvml:
         for card in visible_cards(nvml)[:1] if nvml else ():

@@ -1,4 +1,4 @@
-"""One GPU, queried through NVML.
+"""Query GPUs through NVML.
 
 A query that the card, the driver or the user's rights do not allow returns None and raises
 nothing. A card that fell off the bus is not queried again.
@@ -19,7 +19,7 @@ class Card:
         self._handle = handle
 
     def query(self, name: str, *arguments: Any) -> Any:
-        """The driver's answer, or None."""
+        """The driver's answer to a query, or None if it has none."""
         function = getattr(self.nvml, name, None)  # older bindings lack some functions
         if self.is_lost or function is None:
             return None
@@ -29,10 +29,23 @@ class Card:
             self.is_lost |= error.value == self.nvml.NVML_ERROR_GPU_IS_LOST
             return None
 
+    def energy_j(self) -> float | None:
+        """The joules that the card's counter has counted since some moment, or None if unknown.
+
+        The counter advances about every 0.1 s.
+        """
+        millijoules = self.query("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
+
+    def is_partitioned(self) -> bool:
+        """True if the card is partitioned (MIG), so that several programs share its energy."""
+        mig_mode = self.query("nvmlDeviceGetMigMode")  # (the mode now, the mode after a reset)
+        return bool(mig_mode and mig_mode[0])
+
 
 @contextmanager
 def driver() -> Iterator[Any]:
-    """NVML, ready for queries while the block runs; None without its bindings or a driver."""
+    """NVML, ready for queries while the block runs. None without its bindings or a driver."""
     try:
         import pynvml as nvml
     except ImportError:  # in a checkout that is not installed
@@ -50,10 +63,10 @@ def driver() -> Iterator[Any]:
 
 
 def find_card(nvml: Any, properties: Any) -> Card | None:
-    """The GPU that torch describes; None if NVML does not know it.
+    """The GPU that torch describes, or None if NVML does not know it.
 
-    It is found by UUID: the two libraries number GPUs differently, and CUDA_VISIBLE_DEVICES changes
-    only torch's numbers.
+    GPUs are found by UUID, because the two libraries number them differently, and
+    CUDA_VISIBLE_DEVICES changes only torch's numbers.
     """
     for kind in ("GPU", "MIG"):
         with suppress(nvml.NVMLError):
@@ -62,9 +75,10 @@ def find_card(nvml: Any, properties: Any) -> Card | None:
 
 
 def visible_cards(nvml: Any) -> Sequence[Card]:
-    """The GPUs that programs see, in their order: the GPUs in CUDA_VISIBLE_DEVICES, or all.
+    """The GPUs that programs see, in order: those in CUDA_VISIBLE_DEVICES, or all.
 
-    CUDA_VISIBLE_DEVICES lists numbers or UUIDs. Its numbers equal NVML's if all GPUs are alike.
+    CUDA_VISIBLE_DEVICES lists numbers or UUIDs. Its numbers are those of NVML if all GPUs are
+    alike.
     """
     try:
         handles = [*map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))]

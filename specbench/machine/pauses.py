@@ -1,4 +1,4 @@
-"""Pauses of the whole process, while it was stopped or the machine slept or ran other programs."""
+"""Notice pauses of the whole process, as when it is stopped or the machine sleeps."""
 
 import time
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from threading import Lock, get_ident
 from specbench.machine.sampler import Sampler
 
 LEAST_PAUSE_S = 0.2
-"""Shortest gap between two samples that is a pause, in seconds."""
+"""The seconds between two samples from which a gap counts as a pause."""
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that keeps running while the machine sleeps, if the system has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Readings of the clocks at one sample."""
+    """The clocks' readings at a sample."""
 
     clock_s: float
     """Seconds of a clock that runs while the machine sleeps."""

@@ -1,4 +1,4 @@
-"""A process with its descendants, such as a server and its workers."""
+"""Find and measure a process with its descendants, such as a server with its workers."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -9,11 +9,11 @@ import psutil
 from specbench.machine.nvml import Card
 
 _FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "kubectl", "socat")
-"""Programs that listen for a server in a container or on another machine."""
+"""Programs that only forward requests to a server in a container or on another machine."""
 
 
 def process_tree(process_id: int) -> list[psutil.Process]:
-    """The process and its living descendants; empty if it has ended."""
+    """The process and its living descendants. Empty if the process has ended."""
     with suppress(psutil.Error):
         process = psutil.Process(process_id)
         return [process, *process.children(recursive=True)]
@@ -21,7 +21,7 @@ def process_tree(process_id: int) -> list[psutil.Process]:
 
 
 def cpu_seconds(process_id: int) -> float:
-    """CPU seconds that a process and its living descendants have used."""
+    """The CPU seconds that a process and its living descendants have used."""
     seconds = 0.0
     for process in process_tree(process_id):
         with suppress(psutil.Error):  # it has ended meanwhile
@@ -31,7 +31,7 @@ def cpu_seconds(process_id: int) -> float:
 
 
 def memory_bytes(process_id: int) -> int | None:
-    """Memory of a process and its descendants, shared pages in equal parts (PSS).
+    """The bytes that a process and its descendants use. Shared pages are divided equally (PSS).
 
     None without the right to read it, or if the system does not count it.
     """
@@ -47,7 +47,7 @@ def memory_bytes(process_id: int) -> int | None:
 
 
 def listening_process(port: int) -> int:
-    """The id of the process that serves at a port of this machine; 0 if it is unknown.
+    """The id of the process that serves at a port of this machine, or 0 if it is unknown.
 
     A program that only forwards to another server does not count, nor does this process.
     """
@@ -61,7 +61,7 @@ def listening_process(port: int) -> int:
 
 
 def gpu_memory_bytes(cards: Iterable[Card], process_ids: Collection[int]) -> int | None:
-    """Memory that processes hold on cards; None if the driver does not list them."""
+    """The bytes that processes hold on cards, or None if the driver does not list them."""
     sizes = [
         int(process.usedGpuMemory)
         for card in cards

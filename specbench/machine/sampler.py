@@ -1,4 +1,4 @@
-"""Sampling in a thread during a run."""
+"""Take samples in a thread during a run."""
 
 from abc import ABC, abstractmethod
 from threading import Event, Thread
@@ -29,7 +29,7 @@ class Sampler(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """End the sampling, however the run ends; may be called more than once."""
+        """End the sampling. Further calls do nothing."""
         if self._thread is not None:
             self._end.set()
             self._thread.join()
@@ -57,7 +57,7 @@ class Spread:
         self._highest = float("-inf")
 
     def add(self, reading: float | None) -> None:
-        """Add a number; None if the machine did not report it."""
+        """Add a number. None, for one that the machine did not report, is ignored."""
         if reading is not None:
             self.count += 1
             self._total += reading
@@ -65,7 +65,7 @@ class Spread:
             self._highest = max(self._highest, reading)
 
     def span(self) -> Span | None:
-        """The three numbers, rounded; None if nothing was added."""
+        """The three numbers, rounded, or None if nothing was added."""
         if not self.count:
             return None
         mean = self._total / self.count

@@ -1,4 +1,4 @@
-"""Threads of operations on a CPU: how they wait for work, and how many there may be.
+"""Choose how the CPU threads of torch's operations wait, and how many there may be.
 
 The module does not import torch, whose thread pool reads the environment when it is loaded.
 """
@@ -11,10 +11,10 @@ from typing import Literal
 Waiting = Literal["brief", "passive", "own", "unknown"]
 
 _BRIEF = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""Variables for a short wait: GNU's OpenMP counts loops, LLVM's and Intel's count milliseconds.
+"""Variables for a short wait, in loops (GNU's OpenMP) or milliseconds (LLVM's and Intel's).
 
-Operations of a step follow each other within microseconds: a thread that sleeps at once wakes
-too late for each of them.
+A step's operations follow each other within microseconds, so a thread that sleeps at once would
+wake too late for each of them.
 """
 _WAITING_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 _NUMBER_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -32,7 +32,7 @@ def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def without_waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment for other programs: without the variables that `wait_briefly` set."""
+    """The environment for other programs, without the variables that `wait_briefly` has set."""
     if waiting(environment) != "brief":
         return dict(environment)
     return {name: setting for name, setting in environment.items() if name not in _BRIEF}
@@ -56,7 +56,7 @@ def is_number_given() -> bool:
 
 
 def thread_counts() -> list[int]:
-    """Numbers of threads worth trying: all usable ones, one per physical core, powers of two."""
+    """The numbers of threads worth trying: powers of two, one per physical core, and all usable."""
     import psutil
 
     num_usable = usable_threads() or 1
@@ -66,7 +66,7 @@ def thread_counts() -> list[int]:
 
 
 def usable_threads() -> int | None:
-    """Logical processors that this process may use; None if unknown."""
+    """The number of logical processors that this process may use, or None if it is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

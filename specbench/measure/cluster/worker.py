@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -53,8 +54,6 @@ class Worker:
         self._shared = shared
         self._stack = ExitStack()  # frees the model and ends the samplers when it is closed
         self._sampler = CpuSampler()  # samples the CPU's load and clock
-        # The model's files and the methods, found and checked; None before the first use.
-        self._setup: Setup | None = None
         self._machine: Environment | None = None  # hardware and versions here; None until reported
         self._runner: SampleRunner | None = None  # None before the model is loaded
         self._done: list[Record] = []  # this worker's records so far, without tokens and texts
@@ -74,7 +73,7 @@ class Worker:
         """
         address = str(self._ray.util.get_node_ip_address())
         try:
-            setup = self._get_setup()
+            setup = self._setup
             about = setup.describe()  # the setup's part of the run's header
         except SpecbenchError as error:
             raise error.at(address) from error  # names the machine in the message
@@ -129,7 +128,7 @@ class Worker:
         part must be equal. `opening.requests` are those of the warm-up: the first is a usual one.
         """
         self.report()  # makes the setup, if Ray started this process again
-        setup = self._get_setup()  # the model's files and the methods, found and checked
+        setup = self._setup
         # A run on a cluster has no servers, so this is the engine's backend. It uses no folder.
         backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
         self._stack.enter_context(self._sampler)
@@ -146,11 +145,10 @@ class Worker:
         self._stack.enter_context(self._runner.watch)  # notes when this process was paused
         return self._describe()
 
-    def _get_setup(self) -> Setup:
-        """The setup on this machine, made at the first call."""
-        if self._setup is None:
-            self._setup = make_setup(self._spec, is_offline=self._is_offline)
-        return self._setup
+    @cached_property
+    def _setup(self) -> Setup:
+        """The model's files and the methods, found and checked on this machine at the first use."""
+        return make_setup(self._spec, is_offline=self._is_offline)
 
     def _get_runner(self) -> SampleRunner:
         """The runner of the loaded model."""

@@ -6,7 +6,7 @@ change the plan or its setup: the header records the choices separately.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,17 +17,16 @@ from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.measure.local.engine_load import EngineParts, build_drafters
 from specbench.measure.local.memory import MemoryLedger
-from specbench.measure.local.threads import choose_for_methods, reading, step_times
+from specbench.measure.local.threads import step_times
 from specbench.measure.local.trial import set_threads
 from specbench.measure.spec import AUTO
 from specbench.models.checkpoints import identify
 from specbench.settings import quick_rule
 from specbench.settings.acceptance import find_acceptance
 from specbench.settings.run_method import RunMethod
-from specbench.types import BASELINE, Request
+from specbench.types import Request
 
 if TYPE_CHECKING:
-    from specbench.engine.clock import Stopwatch
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
     from specbench.log.header import RunHeader
@@ -138,22 +137,6 @@ def _prepare_trial(
         return completion.decode_s / len(completion.accept_lengths)  # seconds / number of steps
 
     return time_step
-
-
-def choose_decode_threads(
-    target: Target,
-    threads: Threads,
-    request: Request,
-    decode: Callable[[str, Stopwatch], object],
-    rows: Mapping[str, int],
-) -> Threads:
-    """Choose the numbers of CPU threads for prefills and for each method's steps.
-
-    `threads` has vanilla's number. `decode` completes the request with a method, timed by a
-    stopwatch. `rows` has the number of rows of the largest step so far, by method.
-    """
-    rows_of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
-    return choose_for_methods(threads, reading(target, request.prompt_ids), decode, rows_of_drafts)
 
 
 def with_thread_bandwidths(

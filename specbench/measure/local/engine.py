@@ -19,7 +19,6 @@ from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
 from specbench.measure.local.choices import (
     Choices,
-    choose_decode_threads,
     choose_settings,
     with_thread_bandwidths,
 )
@@ -33,7 +32,7 @@ from specbench.measure.local.engine_load import (
     load_engine,
 )
 from specbench.measure.local.hook_times import counted_completion, counted_hook
-from specbench.measure.local.threads import choose_threads
+from specbench.measure.local.threads import choose_for_methods, choose_threads, reading
 from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.measure.local.trial import set_threads
 from specbench.measure.local.warm_up import warm_up
@@ -249,10 +248,9 @@ class EngineBackend:
         if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU
             return
         if not self._choices.are_threads_kept:
-            threads = choose_decode_threads(
-                self.target,
+            threads = choose_for_methods(
                 threads,
-                request,
+                prefill=reading(self.target, request.prompt_ids),
                 decode=lambda method, watch: self._run(method, request, stopwatch=watch),
                 rows=self._rows,  # rows of each method's largest step
             )

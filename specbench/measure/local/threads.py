@@ -25,6 +25,7 @@ from specbench.measure.local.trial import LEAST_S, Trial, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.grids import ROWS
 from specbench.settings.step_times import FASTER, StepTimes, rounded_times
+from specbench.types import BASELINE
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target
@@ -186,9 +187,10 @@ def choose_for_methods(
         chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, timed by a stopwatch.
-        rows: the rows (tokens) of the largest step so far, by the method's label; without vanilla.
-            Methods with equally many rows get the same number of threads.
+        rows: the rows (tokens) of the largest step so far, by the method's label. Vanilla is left
+            out. Methods with equally many rows get the same number of threads.
     """
+    rows = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
     counts = _counts_beside(chosen)  # numbers of threads to try
     usual = chosen.num  # vanilla's number
     # A trial times each number in turn. `_confirmed` repeats it if a smaller number than the usual

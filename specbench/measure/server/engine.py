@@ -197,14 +197,12 @@ def set_flags(**arguments: Any) -> list[str]:
     stands for a flag without an argument. A flag is left out if its argument is None, False, 0 or
     an empty text, so that the engine's default holds.
     """
-    words: list[str] = []
-    for name, argument in arguments.items():
-        flag = f"--{name.replace('_', '-')}"
-        if argument is True:
-            words.append(flag)
-        elif argument not in (None, False, ""):  # 0 equals False
-            words += [flag, str(argument)]
-    return words
+    given = {
+        name: argument
+        for name, argument in arguments.items()
+        if argument not in (None, False, "")  # 0 equals False
+    }
+    return option_flags(given, "--")
 
 
 def option_flags(options: Mapping[str, Any], prefix: str) -> list[str]:

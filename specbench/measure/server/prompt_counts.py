@@ -132,13 +132,16 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
 
 def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
     """The length of the longest beginning that a prompt shares with an earlier prompt."""
-    num_shared = 0
-    for sent_prompt in sent_prompts:
-        if sent_prompt is not prompt:
-            pairs = zip(prompt, sent_prompt, strict=False)
-            num_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            num_shared = max(num_shared, num_equal)
-    return num_shared
+    pairs_of_tokens = [  # by earlier prompt: its tokens beside those of this prompt
+        zip(prompt, sent_prompt, strict=False)
+        for sent_prompt in sent_prompts
+        if sent_prompt is not prompt
+    ]
+    shared_lengths = [
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        for pairs in pairs_of_tokens
+    ]
+    return max(shared_lengths, default=0)
 
 
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:

@@ -70,13 +70,10 @@ class RunningSetup(ServedSetup):
 
     def _warnings(self) -> list[str]:
         """Warnings about what the servers lack for a full comparison."""
-        chat_labels: list[str] = []  # labels of servers that take prompts as messages, not tokens
-        text_labels: list[str] = []  # labels of servers that send answers without token ids
-        for label, server in self.servers.items():
-            if not server.protocol.takes_tokens:
-                chat_labels.append(label)
-            if not server.header.sends_token_ids:
-                text_labels.append(label)
+        servers = self.servers.items()
+        # Labels of servers that take prompts as messages, and of servers that send no token ids.
+        chat_labels = [label for label, server in servers if not server.protocol.takes_tokens]
+        text_labels = [label for label, server in servers if not server.header.sends_token_ids]
         warnings: list[str] = []
         if BASELINE not in self.servers:  # vanilla, with which others are compared
             warnings.append(NO_BASELINE_WARNING)
