@@ -75,10 +75,21 @@ def busy_warning() -> str | None:
 
 
 def with_one_start(warnings: Iterable[str]) -> list[str]:
-    """The warnings, with those of `busy_warning` at a run's start and at its resumption as one."""
-    at_start = rf"{BUSY_AT_START} (\(.*?\))(: .*)"
-    at_both = rf"{BUSY_AT_START} \1 and again later \3\2"
-    return re.sub(rf"{at_start}\n{at_start}", at_both, "\n".join(warnings)).splitlines()
+    """The warnings, where those of `busy_warning` at a run's start and resumptions become one.
+
+    Only warnings that follow each other are joined.
+    """
+    # The groups are the load in parentheses, and the end of the sentence.
+    busy_start = re.compile(rf"{BUSY_AT_START} (\(.*?\))(: .*)")
+    joined: list[str] = []
+    for warning in warnings:
+        earlier = busy_start.fullmatch(joined[-1]) if joined else None
+        later = busy_start.fullmatch(warning)
+        if earlier and later:
+            joined[-1] = f"{BUSY_AT_START} {earlier[1]} and again later {later[1]}{earlier[2]}"
+        else:
+            joined.append(warning)
+    return joined
 
 
 def cpu() -> Cpu:

@@ -150,4 +150,4 @@ def test_a_machine_that_was_busy_before_and_during_the_run_is_warned_of_once() -
 def test_two_busy_starts_of_one_run_are_one_sentence() -> None:
     starts = [f"{BUSY_AT_START} (load {load} on 2 cores): noisy." for load in (1.5, 1.9)]
     both = f"{BUSY_AT_START} (load 1.5 on 2 cores) and again later (load 1.9 on 2 cores): noisy."
-    assert with_one_start([*starts, "Another."]) == [both, "Another."]
+    assert with_one_start([*starts, "Another,\nof two lines."]) == [both, "Another,\nof two lines."]
