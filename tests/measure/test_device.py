@@ -50,19 +50,21 @@ def setup(**values: Any) -> EngineSetup:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
-    [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:2", "cuda:2"), ("cuda:1-2", "cuda:1-2"),
-     ("cuda:1-1", "cuda:1"), ("cpu", "cpu"), ("cuda:3", ""), ("cuda:0-3", ""), ("cuda:2-1", ""),
-     ("cuda:x", ""), ("cuda:1-", ""), ("cuda:-1", "")],
+    ("given", "name", "problem"),
+    [("auto", "cuda:0", ""), ("cuda", "cuda:0", ""), ("cuda:2", "cuda:2", ""), ("cpu", "cpu", ""),
+     ("cuda:1-2", "cuda:1-2", ""), ("cuda:1-1", "cuda:1", ""),
+     ("cuda:3", "", "there are 3 GPU"), ("cuda:0-3", "", "there are 3 GPU"),
+     ("cuda:2-1", "", "not a device"), ("cuda:x", "", "not a device"),
+     ("cuda:1-", "", "not a device"), ("cuda:-1", "", "not a device"), ("foo", "", "not a device")],
 )  # fmt: skip
 def test_a_device_names_gpus_by_number_and_those_that_are_not_there_are_refused(
-    gpus: list[float], given: str, name: str
+    gpus: list[float], given: str, name: str, problem: str
 ) -> None:
     gpus += [80, 80, 80]
     if name:
         assert pick_device(given).name == name
     else:
-        with pytest.raises(UserError, match=f"--device {given} cannot be used: there are 3 GPU"):
+        with pytest.raises(UserError, match=f"--device {given} .*{problem}"):
             pick_device(given)
 
 

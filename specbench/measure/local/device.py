@@ -91,7 +91,12 @@ def pick_device(requested: str) -> Device:
     # The numbers of the requested GPUs, which count from 0: "cuda" and "auto" mean GPU 0. Empty if
     # the text has no valid number.
     requested_gpus = gpu_numbers("cuda" if requested == "auto" else requested)
-    if not requested_gpus or requested_gpus[-1] >= num_gpus_here:  # the last does not exist
+    if not requested_gpus:
+        raise UserError(
+            f"--device {requested} is not a device: it names neither a CPU nor GPUs by number.",
+            "Give auto, cpu, cuda, cuda:1 or cuda:0-3.",
+        )
+    if requested_gpus[-1] >= num_gpus_here:  # the last does not exist
         problem = f"there are {num_gpus_here} GPU(s)" if num_gpus_here else no_gpu_reason
         raise UserError(
             f"--device {requested} cannot be used: {problem}.",
