@@ -247,25 +247,29 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
     """
     parts_of_run = header.origins or [header]  # the runs that a merged run consists of, or the run
     try:
-        durations_s = [
-            _seconds_between(part_of_run.created, part_of_run.finished)
+        durations = [  # pairs of a finished part and its seconds
+            (part_of_run, _seconds_between(part_of_run.created, part_of_run.finished))
             for part_of_run in parts_of_run
             if part_of_run.finished is not None
         ]
     except (ValueError, TypeError):
         yield "created or finished is not a time in ISO 8601."
         return
-    if any(seconds < 0 for seconds in durations_s):
-        yield f"The run ended at {header.finished}, before it began at {header.created}."
-        return
-    if len(durations_s) < len(parts_of_run):  # some part is not finished
+    for part_of_run, seconds in durations:
+        if seconds < 0:
+            yield (
+                f"The run {part_of_run.id} ended at {part_of_run.finished}, before it began at "
+                f"{part_of_run.created}."
+            )
+            return
+    if len(durations) < len(parts_of_run):  # some part is not finished
         return
     # Worker -> seconds of all its answers; "" is the only worker without a cluster.
     seconds_by_worker: dict[str, float] = defaultdict(float)
     for record in records:
         seconds_by_worker[record.worker] += record.wall_s or 0.0  # None if the answer failed
     longest_s = max(seconds_by_worker.values(), default=0.0)
-    run_s = sum(durations_s)
+    run_s = sum(seconds for _, seconds in durations)
     if longest_s > run_s + _CLOCK_S * len(parts_of_run):  # starts and ends are whole seconds
         yield f"The answers took {longest_s:.0f} s, but the whole run only {run_s:.0f} s."
 

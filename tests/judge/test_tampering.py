@@ -13,7 +13,7 @@ from specbench.judge.files import check_files
 from specbench.log.audit import AuditTest, MethodAudit, records_hash, write_audit
 from tests.judge.making import EOS, rewrite, setting, store
 from tests.support.audits import stored_audit
-from tests.support.headers import merged
+from tests.support.headers import BASE, merged
 
 Lines = list[dict[str, Any]]
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
@@ -36,6 +36,10 @@ PHASES = {"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}
 WEIGHTS = {"revision": None, "files": {"b": {"bytes": 7, "sha256": "x"}}}
 BLOCK = {"method": "pld", "temperature": 0.0, "task": "gsm8k", "repeat": 0, "duration_s": 1.0}
 UNHASHED = {"model": {"files": {"a": {"bytes": 1, "sha256": None}}}}
+ENDED_EARLY = {
+    **{name: BASE[name] for name in ("created", "environment")},
+    "id": "first", "num_records": 4, "finished": "2026-11-20T11:00:00+00:00",
+}  # fmt: skip
 FOUND: dict[str, tuple[Any, str]] = {
     "a line twice": (lambda lines: lines.append(lines[1]), "is in line 2 already"),
     "a line removed": (lambda lines: lines.pop(1), "pld lacks 1 of the 2 requests that"),
@@ -96,6 +100,10 @@ MORE: dict[str, tuple[Any, str]] = {
     "phases longer than the steps": (setting(0, phases=PHASES), "0.4 s, more than decode_s"),
     "a stop before the budget": (setting(0, stop_reason="budget"), "at 4 tokens of a budget"),
     "a line less than the header says": (lambda lines: lines.pop(1), "but has 3 of 4 records"),
+    "a part of a merged run that ended before its start": (
+        {"origins": [ENDED_EARLY]},
+        "The run first ended at 2026-11-20T11:00:00+00:00, before it began at 2026-11-20T12",
+    ),
     "a hash of a head that is none": (
         {"methods": {"pld": {"weights": WEIGHTS}}},
         "pld: the file b has no sha256",
