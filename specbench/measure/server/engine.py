@@ -178,6 +178,8 @@ class Engine:
     """Other spellings of the flags that specbench sets, and flags that set these from a file."""
     speculation_flags: tuple[str, ...] = ()
     """Flags of speculation whose names do not show that (see `engine_arguments`)."""
+    completes_flags: bool = False
+    """True if it takes the beginning of a flag for the whole flag, as Python's argparse does."""
     counters: Mapping[str, str] = field(default_factory=dict)
     """Our names of its metrics, by the metrics' names without prefix and suffix. The metric that we
     call `accepted_at` has a label with the position in the draft.

@@ -1,16 +1,23 @@
 """Check the user's further arguments for an engine. None may change what specbench sets."""
 
+import re
 from collections.abc import Sequence
 
 from specbench.errors import UserError
 from specbench.measure.server.engine import Engine
 
+_FLAG_END = re.compile("[=.]")
+"""The end of a flag in a word: `--flag=value`, or vLLM's `--flag.key value`."""
 _SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
 """How the names of flags that choose or change speculation begin, in all engines."""
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:
     """Refuse arguments of the user that set speculation, or something that specbench sets.
+
+    A flag may be spelt `--flag=value`, `--flag.key`, `--no-flag` or with underscores. The beginning
+    of a long flag is refused too, because some engines complete it. The beginning of a flag in
+    `speculation_flags`, which may be short, is refused only if the engine completes flags.
 
     Args:
         engine: the serving engine. `own_flags` are other spellings of the flags that specbench
@@ -20,9 +27,7 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
         command: the words of the server's command without speculation, as specbench makes it.
 
     Raises:
-        UserError: an argument is a flag of speculation, or a flag that specbench sets. It may be
-            spelt `--flag=value`, `--no-flag` or with underscores. The beginning of such a flag's
-            name is refused too, since engines complete it, but not of `speculation_flags`.
+        UserError: an argument is a flag of speculation, or a flag that specbench sets.
     """
     # The names of the flags that specbench sets.
     taken_names = {_name(word) for word in command if word.startswith("-")}
@@ -31,11 +36,16 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
     for word in arguments:
         if not _is_flag(word):
             continue
-        name = _name(word)
-        flag = word.partition("=")[0]
-        is_long = word.startswith("--")  # engines do not complete short names, such as -c
+        flag = _FLAG_END.split(word)[0]
+        name = _name(flag)
+        is_long = word.startswith("--")  # `-c` is not the beginning of `--context`
         is_beginning = is_long and any(text.startswith(name) for text in _SPECULATION_BEGINNINGS)
-        if is_beginning or name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
+        # Python's argparse completes short flags too: `-s` may stand for `-sc`.
+        is_completed = engine.completes_flags and any(
+            speculation_flag.startswith(flag) for speculation_flag in engine.speculation_flags
+        )
+        has_speculation_name = name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS)
+        if is_beginning or is_completed or has_speculation_name:
             raise UserError(
                 f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "
                 f"vanilla included.",
@@ -56,6 +66,5 @@ def _is_flag(word: str) -> bool:
 
 
 def _name(word: str) -> str:
-    """The name of a flag without leading dashes, argument and negation, and with no underscores."""
-    name = word.partition("=")[0].lstrip("-").replace("_", "-")
-    return name.removeprefix("no-")
+    """The name of a flag without leading dashes and negation, with `-` in place of `_`."""
+    return word.lstrip("-").replace("_", "-").removeprefix("no-")

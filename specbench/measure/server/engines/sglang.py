@@ -202,6 +202,7 @@ ENGINE = Engine(
     is_lossy=_is_lossy,
     info_options=_info_options,
     own_flags=("--model", "--dtype", "--config"),
+    completes_flags=True,
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={
         **DRAFT_COUNTERS,

@@ -247,6 +247,7 @@ ENGINE = engine.Engine(
     info_options=_info_options,
     own_flags=("--model", "--dtype", "--config", "--uds"),
     speculation_flags=("-sc",),
+    completes_flags=True,
     counters={
         **engine.DRAFT_COUNTERS,
         "generation_tokens": "num_tokens",
