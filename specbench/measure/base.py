@@ -44,7 +44,9 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
-"""The run's clock, bound before methods are imported: a method could replace `perf_counter`."""
+"""The run's clock. It is bound here, before any method is imported that could replace
+`perf_counter`.
+"""
 
 
 class SetupInfo(Struct, frozen=True):
@@ -61,14 +63,16 @@ class SetupInfo(Struct, frozen=True):
 
 @dataclass(slots=True)
 class BackendInfo:
-    """A backend's part of the header. Parts that were not measured are None or empty."""
+    """A backend's part of the header. Values that were not measured are None or empty."""
 
     preparation: Preparation | None = None
     hooks: dict[str, HookTimes] = field(default_factory=dict)
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """Headers, by label, of methods that got settings from the warm-up, a tune, a file or a run."""
+    """The headers of methods that got settings from the warm-up, a tune, a file or a run, by
+    label.
+    """
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
@@ -107,21 +111,21 @@ class BackendInfo:
 
 
 class Sink(Protocol):
-    """Receiver of records, one by one."""
+    """Receives records one by one."""
 
     def append(self, record: Record) -> None: ...
 
 
 class Log(Sink, Protocol):
-    """The folder of a run, to which its runner writes."""
+    """The folder of a run, where its runner stores records."""
 
     def changed(self) -> None:
-        """Write the header again, because the backend's description has changed."""
+        """Write the header again after the backend's description has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt at one temperature in one pass at one load: all its turns, for all methods."""
+    """A prompt with all its turns, for all methods, at one temperature and load in one pass."""
 
     task: str
     prompt: Prompt
@@ -130,7 +134,7 @@ class Sample:
     """The pass, counted from 0."""
     load: Load = NO_LOAD
     num_before: int = 0
-    """Number of turns of earlier samples at this temperature and load."""
+    """The number of turns that earlier samples at this temperature and load have."""
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
@@ -165,7 +169,7 @@ class Plan:
 
     @cached_property
     def about(self) -> SetupInfo:
-        """The setup's part of the header, computed once: it hashes files."""
+        """The setup's part of the header. It is computed only once, because it hashes files."""
         return self.setup.describe()
 
     @cached_property
@@ -175,21 +179,21 @@ class Plan:
 
     @property
     def repeats(self) -> int:
-        """Passes over all prompts."""
+        """The number of passes over all prompts."""
         return self.spec.repeats or 1
 
     @property
     def prompts(self) -> Mapping[str, Sequence[Prompt]]:
-        """Task name to its prompts, in column order."""
+        """The prompts of each task by its name, in column order."""
         return {prompt_set.task.name: prompt_set.prompts for prompt_set in self.prompt_sets}
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of the run in order: `repeats` passes, each over all tasks.
+        """The samples of the run in order. Each of `repeats` passes goes through all tasks.
 
         A load is the number of requests that a server gets at once or per second. The engine in
-        this process has a single, empty load. A sample's `num_before` counts the turns of earlier
-        samples at its temperature and load; the runner draws the order of the methods from it.
+        this process has a single, empty load. The runner draws the order of the methods from a
+        sample's `num_before`, the number of turns of earlier samples at its temperature and load.
         """
         num_turns = Counter[tuple[float, Load]]()  # turns so far, by (temperature, load)
         temperatures = self.spec.temperatures
@@ -226,7 +230,7 @@ class PlanRunner(Protocol):
     """Completes a plan's samples, except those that are done."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all samples. Yields each new record after it is stored."""
+        """Run all samples, and yield each new record after it is stored."""
 
 
 class Backend(Protocol):
@@ -239,10 +243,10 @@ class Backend(Protocol):
         """The backend's part of the header so far. `records` are those of the run so far."""
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Do what only the first requests need, such as loading kernels.
+        """Do the work that only first requests need, such as loading kernels.
 
-        `requests` has two requests per temperature of the run: a usual one, then one with the most
-        tokens, in prompt and answer together, that the run can reach.
+        `requests` has two requests per temperature of the run: first a usual request, then one
+        whose prompt and answer together have the most tokens that the run can reach.
         """
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
@@ -253,7 +257,7 @@ class Backend(Protocol):
 
 
 class RequestBackend(Backend, Protocol):
-    """A backend that completes one request after the other."""
+    """A backend that completes requests one after the other."""
 
     def complete(self, method: str, request: Request) -> Completion:
         """Complete a request with a method. `method` is its name in records."""
@@ -267,14 +271,14 @@ class RequestBackend(Backend, Protocol):
 
 @runtime_checkable
 class ChecksMemory(Protocol):
-    """A setup that can check if requests fit into the memory of its device."""
+    """A setup that can check whether requests fit into its device's memory."""
 
     def check_memory(self, num_tokens: int) -> None:
         """Refuse requests that grow to `num_tokens` if there is no room for them."""
 
 
 class Setup(Protocol):
-    """A backend that is ready to be opened: everything it needs was found and checked."""
+    """Everything that a backend needs, found and checked, so that the backend can be opened."""
 
     @property
     def title(self) -> str:
@@ -297,4 +301,4 @@ class Setup(Protocol):
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
-        """A backend to enter. `before` is the header of a continued run in `folder`."""
+        """The backend, to be entered. `before` is the header of a continued run in `folder`."""

@@ -1,4 +1,4 @@
-"""Measure the runs of a tune, or continue those that its folder already has."""
+"""Measure a run of a tune, or continue the run that its folder already has."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
     run, a new one is measured. `progress` receives events and messages to show.
 
     Raises:
-        UserError: the folder has a run with other inputs, or of another machine or version.
+        UserError: the folder has a run with other inputs, or from another machine or version.
         SpecbenchError: the measurement failed.
     """
     if (folder / HEADER).is_file():  # the file run.json, which every run's folder has

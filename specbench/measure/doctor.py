@@ -1,4 +1,4 @@
-"""Checks of a machine: what it can run, and if its baseline can be trusted."""
+"""Check what a machine can run, and whether its baseline can be trusted."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PROMPTS = (
     "Count from one to twenty.",
 )
 NUM_TOKENS = 64
-"""New tokens of an answer."""
+"""The number of new tokens in an answer."""
 NUM_ROUNDS = 5
 """Number of timed answers to each prompt, in our loop and by `generate`."""
 NUM_KIND_ROUNDS = 2
 """Number of timed answers to each prompt with each kind of kernels."""
 MARGIN = 1.05
-"""Ratio of times, our loop's / `generate`'s, above which our loop counts as slower. These timings
+"""If our loop takes more than this many times as long as `generate`, it counts as slower. The times
 scatter by a few percent.
 """
 
@@ -54,7 +54,7 @@ class Diagnosis(NamedTuple):
 
 
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
-    """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
+    """The lines of `specbench doctor` about the model, device, threads and weights of a spec.
 
     Yields each line as soon as its check is done: the software first, the kernels last. With
     `is_offline`, nothing is downloaded.
@@ -152,7 +152,7 @@ def _release() -> None:
 
 
 def _version(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
+    """The first two numbers in the text of a version."""
     return tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
 
 
@@ -177,7 +177,7 @@ def _threads(threads: Threads | None) -> Diagnosis:
 
 
 def _tree(target: Target) -> Diagnosis:
-    """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
+    """Compare a branch of a draft tree with a plain sequence, whose last logits must agree.
 
     `target` is the loaded model. Returns the verdict, with the largest difference of logits.
     In the tree, node 0 is the prompt's last token, nodes 2 to 4 are the branch, and node 1 is
@@ -214,8 +214,9 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`, then measure the bandwidth.
 
-    Yields a Diagnosis for the tokens, for the speed, and for the memory's bandwidth with the share
-    that vanilla uses. `setup` has the codec for the prompts, `backend` holds the loaded model.
+    Yields a Diagnosis of the tokens, one of the speed, and one of the memory's bandwidth, with the
+    bandwidth that vanilla uses. `setup` has the codec for the prompts, `backend` holds the loaded
+    model.
     """
     target = backend.target
     do_tokens_agree = True
@@ -267,7 +268,7 @@ def _requests(setup: EngineSetup) -> list[Request]:
 
 
 def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
-    """Exactly `num_tokens` greedy tokens by the model's own `generate`."""
+    """Exactly `num_tokens` greedy tokens from the model's own `generate`."""
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
@@ -285,7 +286,7 @@ def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
 
 
 class _Timed(NamedTuple, Generic[T]):
-    """A result, and the seconds that it took."""
+    """A result and the seconds that it took."""
 
     seconds: float
     result: T

@@ -1,4 +1,4 @@
-"""Earlier runs of the same model, and the time of a new run estimated from them."""
+"""Find earlier runs of a model, and estimate the time of a new run from them."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from specbench.types import Record
 EARLIER = "from the latest comparable run"
 """The source of an estimate of time, in words."""
 MIN_TOKENS = 1_000
-"""Fewest tokens that an earlier run must have to predict the seconds of a later run."""
+"""The fewest tokens from which an earlier run can predict the seconds of a later run."""
 
 
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
-    """The complete runs of a plan's model on its device, the newest first.
+    """The complete runs of a plan's model on the plan's device, the newest first.
 
     Yields the folder and the header of each run. `root` is the folder of all runs.
     """
@@ -35,14 +35,14 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """Seconds that a plan's answers will take, from the latest comparable run; None without one.
+    """The seconds that a plan's answers will take, as in the latest comparable run, or None without
+    one.
 
-    `root` is the folder of all runs. A comparable run is one of `earlier_runs` that has the same
-    `_kind` and loads, and at least `MIN_TOKENS` tokens. Runs that were continued on another machine
-    or with other versions (`segments`) are left out. An answer is expected to add as many seconds
-    as its method's answers in the comparable run do on average (`_busy_seconds`), or those of all
-    methods if that run lacks the method. The seconds are scaled by the ratio of the runs'
-    `max_new_tokens`.
+    `root` is the folder of all runs. A comparable run is one of `earlier_runs` with the same
+    `_kind` and loads, and with at least `MIN_TOKENS` tokens. Runs that were continued on another
+    machine or with other versions (`segments`) are left out. Each answer is expected to add the
+    mean `_busy_seconds` of its method in the comparable run. If that run lacks the method, the mean
+    over all methods is taken. The seconds are scaled by the ratio of the runs' `max_new_tokens`.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
@@ -72,7 +72,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
 
 
 def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
-    """Values that two runs must share for their times to be comparable, such as the backend."""
+    """The values that two runs must share if their times are to be comparable."""
     work = (values.backend, values.serving_engine, bool(values.urls), values.phases)
     return (*work, model.is_stand_in, model.precision)
 

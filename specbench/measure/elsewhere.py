@@ -9,7 +9,7 @@ from specbench.measure.plan import SetupMaker
 
 @contextmanager
 def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the Ray cluster at an address; None without an address.
+    """The maker of setups in the Ray cluster at an address, or None without an address.
 
     The connection to the cluster ends with the block.
 

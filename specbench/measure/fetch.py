@@ -1,4 +1,4 @@
-"""Downloads ahead of time: the papers' prompts, a model and its drafters."""
+"""Download the papers' prompts, or a model with its drafters, before a run needs them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from specbench.models.hub import resolve_model, resolve_weights
 def downloads(
     tasks: Sequence[str] | None, model: str | None
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
-    """The downloads of a run: papers' prompts, then a model with its drafters.
+    """The downloads for a run: first the papers' prompts, then a model with its drafters.
 
     `tasks` are the names of tasks whose prompts are downloaded; None means all tasks that have a
     paper's prompts. `model` is the name of the model; with None, no model is downloaded. Yields the
@@ -54,6 +54,6 @@ def _prompts(card: TaskCard, *, offline: bool) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Size in bytes of a file, or of the files directly in a folder. Links are followed."""
+    """The size in bytes of a file, or of the files directly in a folder. Links are followed."""
     files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
     return sum(file.stat().st_size for file in files)

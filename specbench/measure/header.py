@@ -31,7 +31,7 @@ def make_header(
         command: arguments of the command line.
     """
     about = plan.about  # the setup's part of the header
-    # The title of each task by its name: the columns of tables.
+    # The columns of tables: the title of each task by its name.
     columns = {prompt_set.task.name: prompt_set.task.title for prompt_set in plan.prompt_sets}
     loads = loads_of_run(plan.spec)
     values = replace(
@@ -71,7 +71,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 
 def control_warning(plan: Plan) -> str | None:
-    """A warning about prompts whose text has control tokens; None if there are none."""
+    """A warning about prompts whose text has control tokens, or None if there are none."""
     tokens = {  # the last control token of each such prompt, by the prompt's id
         prompt.sample_id: token
         for prompts in plan.prompts.values()

@@ -1,4 +1,4 @@
-"""The methods of a run, with their weights and names."""
+"""Choose the methods of a run, and find their weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specbench.types import BASELINE as BASELINE
 
 
 class SelectedMethods(NamedTuple):
-    """The methods of a run: those that can run, and those that cannot."""
+    """The methods of a run that can run, and those that cannot."""
 
     methods: tuple[RunMethod, ...]
     """Methods that run, with their weights."""
@@ -30,7 +30,7 @@ class SelectedMethods(NamedTuple):
 
 
 ResolveWeights = Callable[[RunMethod], ResolvedWeights]
-"""Finds the weights of a method with its options. `weights` is a path, or makes a stand-in's
+"""Finds the weights of a method. In the result, `weights` is a path, or a plan of a stand-in's
 weights. It is None if the method needs none, if the model has none for the method (`exists` is
 False), or if a preview does not find them on this machine. Raises CheckpointError if a file is
 missing or damaged.
@@ -72,7 +72,7 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
-    """Refuse a method that would remember its answers at other temperatures.
+    """Refuse a method that would draft from its own answers at other temperatures.
 
     Raises:
         UserError: a method with `scope=run` in a run with several temperatures.
@@ -96,7 +96,7 @@ def select_methods(
     resolve_weights: ResolveWeights,
     num_parameters: float | None = None,
 ) -> SelectedMethods:
-    """Find the weights of a run's methods: of the named methods, or else of the default methods.
+    """Find the weights of a run's methods, which are the named methods or else the defaults.
 
     A RunMethod is a method with its options. Its `label` is the name in tables, and
     `method.method.name` is the name without options.
@@ -194,7 +194,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     # Vanilla without options is the baseline. With options it is a method like the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [_entered(BASELINE), *methods]
-    methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla's False comes first
+    methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla's False is first
     return _Wanted(methods, broken)
 
 

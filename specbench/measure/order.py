@@ -1,8 +1,8 @@
-"""The order of the methods for each request: balanced Williams designs, drawn with the run's seed.
+"""Draw the order of the methods for each request, in balanced designs, with the run's seed.
 
-In a design, every method takes every position equally often, and follows every other method equally
-often. So no method gains from its position, or from what the method before it leaves behind, such
-as heat and full caches (Williams 1949). Each block of requests has a newly drawn design.
+In a Williams design, every method takes every position equally often, and follows every other
+method equally often. So no method gains from its position, or from heat or full caches that the
+method before it leaves behind (Williams 1949). A new design is drawn for each block of requests.
 """
 
 import random
@@ -14,13 +14,13 @@ from specbench.log.run import Load
 def method_order(
     labels: Sequence[str], seed: int, number: int, temperature: float, load: Load
 ) -> tuple[str, ...]:
-    """The order in which the methods complete a request, as their labels.
+    """The labels of the methods in the order in which they complete a request.
 
     `labels` are the methods in table order. `number` is the number of earlier requests at this
     temperature and load. A block has as many requests as a design has orders, so that each order is
     used once per block.
     """
-    orders = williams_rows(len(labels))  # each order has the indices of the methods
+    orders = williams_rows(len(labels))  # each order is a tuple of the methods' indices
     block, order_in_block = divmod(number, len(orders))
     generator = random.Random(repr((seed, temperature, *load, block)))
     shuffled_labels = generator.sample(labels, len(labels))
@@ -29,7 +29,7 @@ def method_order(
 
 
 def williams_rows(num_methods: int) -> Sequence[tuple[int, ...]]:
-    """A Williams design of n methods: each row is an order of the methods, as their indices.
+    """A Williams design of n methods. Each row is an order of the methods' indices.
 
     The first row is 0, 1, n-1, 2, n-2, ...; each further row adds 1 to the row before it, modulo n.
     There are n rows if n is even. If n is odd, the same n rows follow again, each reversed.

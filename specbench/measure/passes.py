@@ -1,4 +1,4 @@
-"""The number of passes of a run over its prompts, and when --until-ci ends the run."""
+"""Decide how often a run passes over its prompts, and when --until-ci ends it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ OUR_PASSES = 3
 variation between passes.
 """
 MAX_PASSES = 20
-"""The most passes, by default, of a run that ends when its intervals are narrow (--until-ci)."""
+"""The default number of passes after which a run with --until-ci ends at the latest."""
 MIN_PASSES = 3
-"""Fewest passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+"""The fewest passes after which --until-ci may end a run. Fewer hardly show their variance."""
 _NOT_REACHED = "The goal of --until-ci was not reached"
 
 
@@ -46,7 +46,7 @@ class Width:
     """The width of the confidence intervals of the mean speedups after some passes."""
 
     num_passes: int
-    """Passes that the intervals of all mean speedups cover."""
+    """The number of passes that the intervals of all mean speedups cover."""
     goal: float
     """The relative half width to reach (the value of --until-ci); 0.02 is 2 %."""
     half_width: float | None
@@ -65,12 +65,12 @@ class Width:
 
 
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
-    """The width of the speedups' confidence intervals so far; None without --until-ci.
+    """The width of the speedups' confidence intervals so far, or None without --until-ci.
 
     `header` and `records` are those of the run after some whole passes. A relative half width is
-    the half width of an interval divided by its speedup. The largest is the `half_width` of the
-    result, which is None while some speedup has no interval. Methods without a mean speedup do not
-    count.
+    the half width of an interval divided by its speedup. The `half_width` of the result is the
+    largest of them, or None while some speedup has no interval. Methods without a mean speedup do
+    not count.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
@@ -124,17 +124,17 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
 
 
 def has_interval(num_prompts: Iterable[int]) -> bool:
-    """True if the mean over tasks with these numbers of prompts has a confidence interval."""
+    """True if a mean over tasks with these numbers of prompts can have a confidence interval."""
     return sum(number - 1 for number in num_prompts) > MIN_DEGREES
 
 
 def least_prompts(num_tasks: int) -> int:
-    """The fewest prompts per task that give the mean a confidence interval."""
+    """The fewest prompts per task with which the mean has a confidence interval."""
     return 2 + MIN_DEGREES // num_tasks
 
 
 def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
-    """The header of a complete run, with the numbers that are known only when --until-ci ends.
+    """The header of a complete run, with the numbers that are known only once --until-ci ended it.
 
     With --until-ci, the header gets the number of passes and of records that the run took, and a
     warning if the intervals are still too wide. Without --until-ci, the header stays as it is.
@@ -150,7 +150,7 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     values = replace(spec.values, repeats=num_passes)
     width = width_after(header, records)  # width of the widest interval of a mean speedup
-    # a resumed run has the warning of its earlier end
+    # a resumed run may have the warning of an earlier end
     warnings = tuple(text for text in header.warnings if not text.startswith(_NOT_REACHED))
     if width and not width.is_enough:
         warnings = (*warnings, f"{_NOT_REACHED}: {width}.")

@@ -20,7 +20,7 @@ from specbench.models.templates import check_own_template, check_template
 from specbench.settings.files import read_settings
 
 MAX_PROMPTS = 10**9
-"""Number of prompts that a task is assumed to have before its prompts are read."""
+"""The number of prompts that a task is assumed to have until its prompts are read."""
 OUR_BUDGET = 128
 """Default number of new tokens per answer for tiny and stand-ins."""
 DEFAULT_BUDGET = 512
@@ -28,7 +28,7 @@ DEFAULT_BUDGET = 512
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes the setup of a spec, with the argument `is_offline`: `make_setup`, or a cluster's maker."""
+"""Makes the setup of a spec, as `make_setup` does. Its keyword argument is `is_offline`."""
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
@@ -60,7 +60,7 @@ def make_plan(
 
     `setup_maker` makes the setup of a run on other machines; None if this machine runs the methods
     or asks the servers. With `is_offline`, nothing is downloaded. The plan has the spec with its
-    defaults, the setup, the prompts of each task, and the most new tokens per answer.
+    defaults, the setup, the prompts of each task, and the largest number of new tokens per answer.
 
     Raises:
         UserError: an unknown name, a wrong value, a missing or broken file, --until-ci in a run
@@ -138,7 +138,7 @@ def check_early(spec: RunSpec) -> None:
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:
-    """The spec with its source of prompts, its methods, and its number of passes filled in.
+    """The spec with the source of prompts, the methods, and the number of passes filled in.
 
     Each method that the user named becomes a name with its options, as in `pld:num_tokens=5`, and
     groups of methods are replaced by their members. `methods` is empty if no method was named. It
@@ -159,7 +159,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
 
 
 def new_tokens(spec: RunSpec) -> int:
-    """The most new tokens per answer: the number that the user gave, or the model's default."""
+    """The largest number of new tokens per answer, as the user gave it, or the model's default."""
     return spec.max_new_tokens or (OUR_BUDGET if _is_ours(spec) else DEFAULT_BUDGET)
 
 

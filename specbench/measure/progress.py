@@ -1,4 +1,4 @@
-"""The totals of a run so far, and the run's events as lines of text."""
+"""Count the totals of a run so far, and write the run's events as lines of text."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,16 +19,16 @@ class MethodTotal:
     num_tokens: int = 0
     wall_s: float = 0.0
     num_emitted: Counter[str] = field(default_factory=Counter)
-    """Tokens that steps emitted, by task."""
+    """The number of tokens that steps emitted, by task."""
     num_steps: Counter[str] = field(default_factory=Counter)
-    """Steps by task."""
+    """The number of steps by task."""
 
     def add(self, record: Record) -> None:
         """Add a record. A failed record only counts as failed.
 
-        `accept_lengths` has the number of tokens that each step emitted [steps]. Its sum and its
-        length, by task, give the mean accepted tokens per step (`mat`). `wall_s` has the seconds of
-        prefill and decoding, or None if they were not measured.
+        `accept_lengths` has the number of tokens that each step emitted [steps]. The sum of these
+        numbers and their count give the mean accepted tokens per step (`mat`). `wall_s` has the
+        seconds of prefill and decoding, or None if they were not measured.
         """
         if not record.is_ok:
             self.num_failed += 1
@@ -45,7 +45,7 @@ class MethodTotal:
 
     @property
     def mat(self) -> float | None:
-        """Mean accepted tokens per step: the mean of the tasks' means, as in tables."""
+        """The mean accepted tokens per step, as in tables: the mean of the tasks' means."""
         by_task = [
             self.num_emitted[task] / num_steps
             for task, num_steps in self.num_steps.items()
@@ -56,7 +56,7 @@ class MethodTotal:
 
 @dataclass(slots=True)
 class Tally:
-    """The totals of a run so far, over all methods and per method in order of appearance."""
+    """The totals of a run so far, over all methods and by method, in the order they came up."""
 
     total: int = 0
     """The number of records to come."""
@@ -71,12 +71,14 @@ class Tally:
 
     @property
     def time_left(self) -> str:
-        """The expected time until the end, such as "0:04:10 left"; empty if it is unknown."""
+        """The expected time until the end, such as "0:04:10 left", or an empty text if it is
+        unknown.
+        """
         return time_left(self.began, self.num_finished, self.total)
 
 
 def time_left(began: float, num_finished: int, total: int) -> str:
-    """The expected time until the end, at the pace since `began`, such as "0:04:10 left".
+    """The expected time until the end, such as "0:04:10 left", at the pace since `began`.
 
     `began` is a time of `perf_counter` [seconds]. `num_finished` of `total` records are finished.
     The text is empty before the first record, and if no record is left.
@@ -88,7 +90,7 @@ def time_left(began: float, num_finished: int, total: int) -> str:
 
 
 class Progress:
-    """The events of a run: it started, each sample started and finished, the run finished.
+    """Receives the events of a run: its start and end, and those of each sample.
 
     `total` counts the records to come. `message` may come at any time, `finished` more than once.
     This base class prints only the messages.
@@ -117,7 +119,7 @@ class Progress:
 
 
 class Lines(Progress):
-    """Prints one line per finished record and per message."""
+    """Prints a line for each finished record and each message."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(say)
@@ -175,16 +177,16 @@ def _sample_name(record: Record) -> str:
 
 
 LONG_S = 60
-"""Expected seconds above which a run prints how long it will take."""
+"""A run that is expected to take more than these seconds prints how long."""
 
 
 _DAY_S = 86_400
 _UNITS = {"years": 365.25 * _DAY_S, "days": _DAY_S, "h": 3_600, "min": 60}
-"""The seconds in each unit of time, the longest unit first."""
+"""The seconds of each unit of time, from the longest unit to the shortest."""
 
 
 def number_text(value: float | None, shown: str, unit: float = 1) -> str:
-    """A number in a unit, in the format `shown`; "?" if it is unknown (None)."""
+    """A number in a unit as text, in the format `shown`, or "?" if it is None."""
     return "?" if value is None else shown.format(value / unit)
 
 

@@ -1,4 +1,4 @@
-"""Check that a run's prompts are enough for its load, readable and short enough for its model."""
+"""Check that a run has enough prompts for its load, and that they suit its model."""
 
 from collections.abc import Sequence
 
@@ -109,5 +109,5 @@ def longest_chat(setup: Setup, prompt_sets: Sequence[PromptSet], budget: int) ->
 
 
 def _length(setup: Setup, text: str) -> int:
-    """Tokens of the prompt for a user's first message."""
+    """The number of tokens in the prompt for a user's first message."""
     return len(setup.codec.render([user(text)]))

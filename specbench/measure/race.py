@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """The tokens of an answer so far, and the tokens emitted per step."""
+    """The tokens of an answer so far, and the number of tokens that each step emitted."""
 
     token_ids: tuple[int, ...] = ()
     accept_lengths: tuple[int, ...] = ()
@@ -58,10 +58,10 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 
 @dataclass(slots=True)
 class Recording:
-    """The recorded output of methods, with times, to replay it side by side at its real speed."""
+    """Output of methods, recorded with its times to be replayed side by side at its real speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
-    """By label, the time of each call of `watch` [seconds on a clock], and the answer so far."""
+    """The time of each call of `watch` [seconds on a clock] with the answer so far, by label."""
     done: dict[str, Completion] = field(default_factory=dict)
     """The whole completions, by label."""
 
@@ -70,7 +70,7 @@ class Recording:
         self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written | Completion]]:
-        """Events of all methods in order of time, as if the methods had started together.
+        """The events of all methods in order of time, as if the methods had started together.
 
         An event has the seconds since the start, the method's label, and the answer so far. The
         last event of a method has its whole completion instead.

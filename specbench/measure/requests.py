@@ -75,7 +75,7 @@ def warm_up_requests(plan: Plan) -> list[Request]:
 
 
 def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
-    """The key of the answer that a chat continues with after the turn of `key`.
+    """The key of the answer with which a chat continues after the turn of `key`.
 
     With `history` "shared", it is an answer of the method `first`. Servers answer one method after
     the other, so on servers it is the answer of the first method in the first pass at the first
@@ -92,7 +92,7 @@ def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
 
 
 def whole_reply(record: Record) -> Message:
-    """An answer as a message of the chat, with its reasoning, as older runs sent it back."""
+    """An answer as a message of the chat, with its reasoning. Older runs sent it back like this."""
     return {"role": "assistant", "content": record.text}
 
 
@@ -126,13 +126,13 @@ def user(text: str) -> Message:
 
 
 _WINDOW = 8
-"""Number of earlier tokens that may change a token's text: more than the four bytes that a
-character may have.
+"""The number of earlier tokens that may change a token's text. A character has at most four bytes,
+so four tokens would be enough.
 """
 
 
 def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
-    """The positions in an answer's text at which its tokens end [tokens].
+    """The position in an answer's text at which each of its tokens ends [tokens].
 
     A position is a number of characters from the start of `text`, which is the decoded text of
     `token_ids`. A character whose bytes are spread over several tokens ends with the last of these

@@ -19,12 +19,13 @@ from specbench.types import Record, RecordKey
 
 
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
-    """The header of a continued run: the stored header, open again.
+    """The header of a continued run, which is the stored header opened again.
 
     `new` is the header that a new run of the same plan (methods, options and prompts) would have
     here. The policy RESUME compares the two headers. `conflicts` are differences between inputs,
     which forbid resuming. `cautions` are differences between machines or versions: if `is_forced`
-    allows them, a segment with the new environment and a warning are added. The id is `new`'s.
+    allows them, a segment with the new environment and a warning are added. The id is that of
+    `new`.
 
     Raises:
         UserError: another tool measured the run.
@@ -138,7 +139,7 @@ def check_records(plan: Plan, stored: Run) -> None:
 
 
 def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records without those that failed, so that their requests are repeated.
+    """The records without failed ones, so that the failed requests are repeated.
 
     A failed turn stays if a later turn of its chat has an answer: that answer is kept, and it was
     given in a chat without an answer to the failed turn.
@@ -156,7 +157,7 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _listed(differences: Sequence[Difference]) -> str:
-    """The first four differences in words, and how many more there are."""
+    """The first four differences in words, and the number of the others."""
     changes = [
         f"{difference.field} was {difference.first} and is {difference.second}"
         for difference in differences

@@ -1,4 +1,4 @@
-"""The folder of a run: a new folder, or the folder of an unfinished run to resume."""
+"""Choose the folder of a run: a new folder, or that of an unfinished run to resume."""
 
 import os
 import re
@@ -111,7 +111,7 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 
 
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
-    """A phrase about each option to which the user gave another value than the stored run has.
+    """A phrase about each option whose value, as the user gave it, is not that of the stored run.
 
     `given` has the names of the options that the user gave, and `spec` has their values. `header`
     is the stored run's header. It has two values per option: the value asked for, such as "auto"

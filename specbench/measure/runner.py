@@ -1,4 +1,6 @@
-"""Run the samples: at every turn, each method answers in turn, and each answer is a record."""
+"""Run the samples. At every turn, the methods answer one after the other, and each answer becomes a
+record.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +19,7 @@ _MEASURED_FIELDS = sorted({field.name for field in fields(Record)} & {*dir(Compl
 
 @dataclass(frozen=True, slots=True)
 class SampleRunner:
-    """Completes single samples, and marks completions during which the machine paused."""
+    """Completes samples one by one, and marks the completions during which the machine paused."""
 
     work: Work
     backend: RequestBackend
@@ -91,7 +93,7 @@ class SampleRunner:
             "ok",
             prompt_tokens=len(prompt_ids),
             text=answer_text,
-            # For each token, the number of characters of the text up to its end.
+            # The position in the text at which each token ends.
             token_ends=token_ends(codec, completion.token_ids, answer_text),
             seed=seed,
             is_paused=is_paused,

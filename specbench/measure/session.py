@@ -42,7 +42,7 @@ def run_plan(
     """Measure the records of a plan that are missing, and return the complete run.
 
     Once the header is written, the folder has a valid run, however this function ends. An exception
-    is raised again after the header got the status `interrupted` (by the user) or `failed`.
+    is raised again, after the header has got the status `interrupted` (by the user) or `failed`.
 
     Args:
         plan: the setup, the prompts and the options of the run.
@@ -142,9 +142,9 @@ class _FolderLog:
     def end(self, status: Status) -> Run:
         """Write the header of a run that ends with `status`, and return the stored run.
 
-        The records are read back from the folder. The last header is the header at the start
-        (`self.header`), with what the backend has measured by the end, and with the use of the CPU
-        during this part of the run (a continued run has several parts).
+        The records are read back from the folder. The last header adds to the header at the start
+        (`self.header`) what the backend has measured, and how the CPU was used during this part of
+        the run. A continued run has several parts.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
@@ -172,7 +172,7 @@ def _check_unchanged(plan: Plan) -> None:
 
 
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
-    """Warm up and measure the missing records. With --until-ci, end early if intervals are narrow.
+    """Warm up, and measure the missing records. With --until-ci, end once intervals are narrow.
 
     `log` stores records in the run's folder. `log.done` has the records of earlier parts of the
     run, and `log.header` is the header at the start.

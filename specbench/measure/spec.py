@@ -1,4 +1,4 @@
-"""The specification of a run: the values of its options, checked before files are read."""
+"""Check the values of a run's options before any file is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ the first prompts.
 
 
 _FOR_STARTED_SERVERS = ("threads", "settings")
-"""Options of the engine in this process that servers started by --engine take, too."""
+"""Options of the engine in this process that are also for servers that --engine starts."""
 
 
 class RunSpec(SpecValues, frozen=True, dict=True):
@@ -139,12 +139,12 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         return Sampling(temperature, self.top_p, self.top_k)
 
     def samplings_text(self) -> str:
-        """The samplings at all temperatures, as text in files of settings."""
+        """The samplings at all temperatures as a text, as files of settings have it."""
         return " and ".join(str(self.sampling(temperature)) for temperature in self.temperatures)
 
 
 def new_spec_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a new run, with the command's defaults for values that are not given.
+    """The values of a new run. Values that are not given get the command's defaults.
 
     Stored runs and recipes have other defaults.
     """

@@ -1,6 +1,6 @@
-"""Find the weights of a method for a model: who names them, and where they are.
+"""Find out who names a method's weights for a model, and where they are.
 
-A `WeightsSource` is known without importing the method, so that files on this machine are checked
+A `WeightsSource` can be made without importing the method, so files on this machine are checked
 before torch is loaded. `find_checkpoint` then finds or downloads the files.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ResolvedWeights(NamedTuple):
-    """A method's weights for a model."""
+    """The weights of a method for a model."""
 
     weights: Path | Blueprint | None
     """The path of a checkpoint or of a datastore, or the plan of a stand-in's weights. None if the
@@ -39,12 +39,12 @@ class ResolvedWeights(NamedTuple):
 
 
 class WeightsSource(NamedTuple):
-    """The source of a method's weights for a model."""
+    """What the user and the model's card name as a method's weights."""
 
     method: str
     """The method's name."""
     checkpoint: str | None
-    """The name, on model cards, of the checkpoint that it needs; None if it needs none."""
+    """The name that model cards give to the checkpoint it needs, or None if it needs none."""
     given: str | None
     """The folder or Hub id that the user gave; None without one."""
     datastore: str
@@ -82,7 +82,7 @@ class WeightsSource(NamedTuple):
         )
 
     def check_local(self) -> None:
-        """Check the given files that are on this machine. Downloads nothing.
+        """Check those of the given files that are on this machine. Nothing is downloaded.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -100,7 +100,7 @@ class WeightsSource(NamedTuple):
 
 
 def declared_source(card: ModelCard, asked: MethodChoice) -> WeightsSource:
-    """The source of a method's weights, from its description and options, without importing it."""
+    """The source of a method's weights, made from its description and options without an import."""
     about = described().get(asked.name)
     return WeightsSource(
         method=asked.name,
@@ -181,7 +181,7 @@ def _weights_of_stand_in(
 
 
 def find_datastore(given: str) -> Path | None:
-    """The file that the option `datastore` names; None if `given`, the option's text, is empty.
+    """The file that the option `datastore` names, or None if its text `given` is empty.
 
     A datastore is a safetensors file with the token ids of texts.
 
@@ -207,7 +207,7 @@ def find_datastore(given: str) -> Path | None:
 
 
 def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
-    """The error for methods whose weights the user has to name.
+    """The error that asks the user to name the weights of methods.
 
     `card` is the model's card, `methods` are the names of the methods. The hint shows how to name
     the weights, or how to make and name a datastore, for the first of these methods.
