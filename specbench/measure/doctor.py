@@ -19,6 +19,7 @@ from specbench.measure.local.engine_load import describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
+from specbench.measure.requests import user
 from specbench.measure.spec import RunSpec
 from specbench.settings.tuned_settings import stored_tunes, tunes_folders
 from specbench.types import Request
@@ -263,8 +264,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
 
 def _requests(setup: EngineSetup) -> list[Request]:
     """A request for each of PROMPTS, with an answer of at most NUM_TOKENS tokens."""
-    chats = ([{"role": "user", "content": prompt}] for prompt in PROMPTS)
-    return [Request(setup.codec.render(chat), NUM_TOKENS) for chat in chats]
+    return [Request(setup.codec.render([user(prompt)]), NUM_TOKENS) for prompt in PROMPTS]
 
 
 def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:

@@ -59,15 +59,13 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     Raises:
         UserError: all named methods except vanilla lack weights, or a file is missing or damaged.
     """
-    methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
-    missing = []  # names of methods without weights
-    for choice in methods:
-        # The weights that the user, or else the model's card, names for the method.
-        source = declared_source(card, choice)
+    # The weights that the user, or else the model's card, names for a method. Vanilla needs none.
+    sources = [declared_source(card, choice) for choice in choices if choice.name != BASELINE]
+    for source in sources:
         source.check_local()  # raises for files that are missing or damaged
-        if source.is_missing:  # the method needs weights, and neither the user nor the card has any
-            missing.append(choice.name)
-    if missing and len(missing) == len(methods):
+    # Names of the methods that need weights, where neither the user nor the card names any.
+    missing = [source.method for source in sources if source.is_missing]
+    if missing and len(missing) == len(sources):
         raise no_weights(card, missing)
 
 

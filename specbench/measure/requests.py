@@ -55,17 +55,18 @@ def warm_up_requests(plan: Plan) -> list[Request]:
     """
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer
-    first_turns: list[str] = []  # the text of each prompt's first turn
-    whole_chats: list[_ChatSize] = []  # one per prompt, with all its turns
-    for prompt_set in plan.prompt_sets:
-        for prompt in prompt_set.prompts:
-            # All turns as a single message have about the length of the chat without its answers,
-            # whose tokens are added as `max_new_tokens`.
-            whole_ids = codec.render([user(" ".join(prompt.turns))])
-            if not codec.beyond_text(whole_ids):  # empty if the model can read all tokens
-                first_turns.append(prompt.turns[0])
-                whole_chats.append(_ChatSize(whole_ids, budget * len(prompt.turns)))
+    # Pairs of the turns of a prompt, and the tokens of all turns as a single message. These are
+    # about as many as in the chat without its answers, which add up to `max_new_tokens`.
+    chats = [
+        (prompt.turns, codec.render([user(" ".join(prompt.turns))]))
+        for prompt_set in plan.prompt_sets
+        for prompt in prompt_set.prompts
+    ]
+    # `beyond_text` is empty if the model can read all tokens.
+    readable_chats = [(turns, ids) for turns, ids in chats if not codec.beyond_text(ids)]
+    first_turns, _ = readable_chats[0]
     usual = _ChatSize(codec.render([user(first_turns[0])]), budget)
+    whole_chats = [_ChatSize(ids, budget * len(turns)) for turns, ids in readable_chats]
     longest = max(whole_chats, key=lambda chat: chat.num_tokens)
     return [
         Request(chat.prompt_ids, chat.max_new_tokens, plan.spec.sampling(temperature))

@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.measure.base import Plan
 from specbench.measure.header import make_header
 from specbench.settings.run_method import kept_options
-from specbench.types import Record, RecordKey
+from specbench.types import Record
 
 
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
@@ -144,11 +144,13 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
     A failed turn stays if a later turn of its chat has an answer: that answer is kept, and it was
     given in a chat without an answer to the failed turn.
     """
-    last_answered: dict[RecordKey, int] = {}  # the last turn with an answer, by chat
-    for record in records:
-        if record.is_ok:
-            chat = replace_key(record.key, turn=0)  # the key of the chat's first turn
-            last_answered[chat] = max(record.key.turn, last_answered.get(chat, 0))
+    answered_keys = [record.key for record in records if record.is_ok]
+    # The last turn with an answer, by the key of the chat's first turn. Turns are in rising order,
+    # and a dict keeps the last.
+    last_answered = {
+        replace_key(key, turn=0): key.turn
+        for key in sorted(answered_keys, key=lambda key: key.turn)
+    }
     return tuple(
         record
         for record in records

@@ -21,7 +21,7 @@ from specbench.log.machine import gpu_numbers
 from specbench.log.usage import MethodEnergy
 from specbench.machine.energy import IDLE_S, TickSampler, energy_meter
 from specbench.measure.base import Plan, outer_clock
-from specbench.measure.requests import make_chat, make_request
+from specbench.measure.requests import make_request, user
 from specbench.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def _first_turns(plan: Plan, temperature: float) -> list[Request]:
     requests = []
     for sample in plan.samples:
         if sample.temperature == temperature and sample.repeat == 0:  # the first pass
-            chat = make_chat(sample.prompt.turns[:1], replies=())  # the first turn alone
-            prompt_ids = plan.setup.codec.render(chat)
+            prompt_ids = plan.setup.codec.render([user(sample.prompt.turns[0])])
             with suppress(UserError):  # raised only for a token without a row in the embedding
                 requests.append(make_request(plan.work, prompt_ids, sample.key(turn=0)))
     return requests

@@ -13,6 +13,7 @@ import msgspec
 from specbench.errors import UserError, first_line, printable
 from specbench.log.backend import ServerHeader, counted_drafts
 from specbench.log.machine import UNKNOWN
+from specbench.measure.requests import user
 from specbench.measure.server import NAMES
 from specbench.measure.server.baseline import answer_drafts
 from specbench.measure.server.client import Client
@@ -25,7 +26,7 @@ from specbench.models.cards import ModelCard
 from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
-HELLO = [{"role": "user", "content": "Hello"}]
+HELLO = [user("Hello")]
 """The chat that is sent to a server to find out what it is."""
 PROBE_TOKENS = 8
 """The most tokens of the answer to `HELLO`."""

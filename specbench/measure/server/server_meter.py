@@ -119,8 +119,11 @@ class BlockMeter:
 
     def header_fields(self) -> dict[str, Any]:
         """Values of the block up to now, by the names of fields in its header."""
-        idle_cpu_s = self.idle_cpu_s()
-        return {"idle_cpu_s": idle_cpu_s, "idle_gpu": self.idle_gpu(), "use": self.use()}
+        return {
+            "idle_cpu_s": self.idle_cpu_s(),
+            "idle_gpu": self.idle_gpu(),
+            "use": self.use(),
+        }
 
     def idle_cpu_s(self) -> dict[str, float]:
         """CPU seconds that other servers used in the block, by method, without resting servers."""

@@ -138,8 +138,11 @@ class StartedServers:
 
     def process_ids(self) -> dict[str, int]:
         """The process ids of the servers that run, by method."""
-        running = {method: state.server for method, state in self._states.items()}
-        return {method: server.process_id for method, server in running.items() if server}
+        return {
+            method: state.server.process_id
+            for method, state in self._states.items()
+            if state.server
+        }
 
     async def close(self) -> None:
         """End the servers that run."""

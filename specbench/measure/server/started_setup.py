@@ -277,10 +277,8 @@ def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
 
 def _num_at_once(spec: RunSpec) -> int:
     """The number of requests that a server has to work on at once."""
-    num_at_once = max(spec.concurrency, default=1)
-    if spec.request_rates:
-        return max(num_at_once, _SLOTS_AT_A_RATE)
-    return num_at_once
+    least = _SLOTS_AT_A_RATE if spec.request_rates else 1
+    return max([least, *spec.concurrency])
 
 
 def _device(requested: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from specbench.log.backend import counted_drafts
 from specbench.measure.server.counters import SETTLE_S, increase
+from specbench.measure.server.find import HELLO
 from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.types import Request
@@ -29,7 +30,7 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
         budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # most tokens of the answer
         short_request = replace(request, max_new_tokens=budget)
         # A server that takes no tokens gets this chat in place of the request's prompt.
-        chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
+        chat_request = ChatRequest(short_request, HELLO)
         with suppress(RequestFailed, ExceptionGroup):  # the run's requests will fail too
             async with asyncio.TaskGroup() as group:
                 for _ in range(num_at_once if i == 0 else 1):
