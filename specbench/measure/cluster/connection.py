@@ -64,8 +64,9 @@ def connected(address: str) -> Iterator[Any]:
 def _prepare_local_ray() -> None:
     """Set the variables that Ray reads when it is imported.
 
-    Workers get the niceness of this process; Ray's default adds 15. Ray's ports are open to the
-    network: a token drawn for this run keeps others out (Ray 2.52 or newer).
+    Workers get the niceness of this process, to which Ray's default would add 15. Ray's ports are
+    open to the network, so a token is drawn for this run that keeps others out (in Ray 2.52 or
+    newer).
     """
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -81,7 +82,7 @@ def _reach_head(address: str) -> None:
 
 
 def _connection_error(address: str, error: Exception) -> UserError:
-    """The error to show if a cluster cannot be reached: the problem, its reason and a hint.
+    """The error for a cluster that cannot be reached, with the problem, its reason and a hint.
 
     `address` is "auto", "local" or the address of a cluster's head, HOST:PORT. `error` was raised
     by Ray or by the connection to the head; its first line is the reason.

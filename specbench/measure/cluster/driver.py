@@ -16,11 +16,11 @@ from specbench.measure.cluster.messages import Job, Opening, Result
 from specbench.types import Record, Request, seed_of
 
 MOST_ATTEMPTS = 3
-"""Number of workers lost while they completed a sample, at which the sample is given up."""
+"""A sample is given up once this many workers were lost while they completed it."""
 RESTART_S = 120.0
 """Seconds to wait for a worker to come back when none is left."""
 CLOSE_S = 30.0
-"""Seconds to wait for the last descriptions of all workers."""
+"""Seconds to wait until all workers have sent their last descriptions."""
 
 
 class Call(NamedTuple):
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 class ClusterBackend:
-    """The workers of a cluster while a run uses them. They load their models in `warm_up`.
+    """The workers of a cluster while a run uses them. In `warm_up`, they load their models.
 
     Workers are named worker-1, worker-2 and so on. A resumed run counts on from its last worker.
     """
@@ -47,8 +47,8 @@ class ClusterBackend:
             ray: the module `ray`, connected to the cluster.
             actors: Ray's handles of the workers.
             about: model, methods and versions, as in the run's header: the same for all workers.
-            num_named: number of workers that the run had before it was resumed; 0 for a new run.
-                The next worker is worker-{num_named + 1}.
+            num_named: the number of workers that the run had before it was resumed, or 0 for a new
+                run. The next worker is worker-{num_named + 1}.
         """
         self._ray = ray
         self._actors = actors
@@ -59,7 +59,7 @@ class ClusterBackend:
         self._idle = deque[Any]()  # actors that have loaded their models and have no job
         # A job is a sample to complete: a prompt with all its turns, in one pass over the prompts.
         self._waiting = deque[Job]()  # jobs of the present pass that no worker has yet
-        # The worker and the job of each call that has not ended, by Ray's reference to its result.
+        # The calls that have not ended, by Ray's references to their results.
         self._calls: dict[Any, Call] = {}
 
     def __enter__(self) -> Self:
@@ -68,11 +68,11 @@ class ClusterBackend:
     def __exit__(self, *exception: object) -> None:
         """Close the idle workers, keep their last descriptions, and end all workers.
 
-        An actor is Ray's handle of a worker. `_idle` has the actors that loaded the model and have
-        no job, `_actors` has all. `exception` is the error that ended the block, if any; it is not
-        caught.
+        An actor is Ray's handle of a worker. `_actors` has all of them, and `_idle` those that have
+        loaded the model and have no job. `exception` is the error that ended the block, if any; it
+        is not caught.
         """
-        # The idle actors, by Ray's reference to the description that `close` will return.
+        # The idle actors by Ray's references to the descriptions that `close` will return.
         closing = {actor.close.remote(): actor for actor in self._idle}
         # The references whose call ended or failed within CLOSE_S seconds.
         closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
@@ -86,7 +86,7 @@ class ClusterBackend:
                 self._ray.kill(actor)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        """The first worker's part of the header, with the headers of all workers.
+        """The first worker's part of the run's header, and the headers of all workers.
 
         A method counts as eager if any worker had to run its steps eagerly.
         """
@@ -129,7 +129,7 @@ class ClusterBackend:
         return self
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run the samples on idle workers. Yields each new record after it is stored.
+        """Run the samples on idle workers, and yield each new record after it is stored.
 
         A sample is a prompt at one temperature in one pass over the prompts, with all turns and
         methods; a record is the answer of one method to one turn. The records of a sample are
@@ -209,7 +209,7 @@ class ClusterBackend:
         return [replace(record, worker=self._names[actor]) for record in result.records]
 
     def _add_worker(self, actor: Any, info: BackendInfo) -> None:
-        """Name a worker that has loaded its model, and have the run's header written again.
+        """Name a worker that has loaded its model, and let the run's header be written again.
 
         `actor` is Ray's handle of the worker, `info` the worker's description for the header.
         """
@@ -259,7 +259,7 @@ class ClusterBackend:
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
-    """The samples that lack a record, in the run's order, each with its stored records.
+    """A job for each sample that lacks a record, in the run's order.
 
     `done` are the records that the run already has.
     """

@@ -48,7 +48,7 @@ class WorkerReport:
 
 
 class Opening(NamedTuple):
-    """The inputs for a worker to load its model."""
+    """What a worker needs to load its model."""
 
     about: SetupInfo
     """The setup of the run. The worker's setup must be equal to it."""

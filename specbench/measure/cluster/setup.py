@@ -1,4 +1,4 @@
-"""The setup of a run on a cluster: start its workers, and check that they agree."""
+"""Start the workers of a run on a cluster, and check that their setups agree."""
 
 import os
 from collections.abc import Sequence
@@ -59,13 +59,14 @@ class ClusterSetup:
 
 
 def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
-    """Start a run's workers, and check that they agree with each other and with this machine.
+    """Start a run's workers, and check that their files and versions agree with each other's and
+    with this machine's.
 
     `ray` is the connected module, `spec` has the run's options. With `is_offline`, workers use no
     network. Each worker reports its setup. `about` is the header's part about model and methods,
-    with the hardware and versions of the worker's machine as `environment`. The other parts are a
-    title, the methods' labels, methods without a checkpoint, the codec (chats to tokens and back)
-    and the length of the context in tokens.
+    with the hardware and versions of the worker's machine as `environment`. Its other parts are a
+    title, the methods' labels, the methods without a checkpoint, the codec (chats to tokens and
+    back) and the length of the context in tokens.
 
     Raises:
         UserError: workers cannot do the run, or their files or versions differ.
@@ -110,7 +111,7 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 
 
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
-    """Check that all workers have the setup of the first, and the versions of this machine.
+    """Check that all workers have the first worker's setup and this machine's versions.
 
     A report's `about` is the header's part about model, files and methods (by label), with the
     hardware and versions of the worker's machine as `environment`.
@@ -141,7 +142,7 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
 
 
 def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
-    """The warnings of all workers without duplicates, and one more if the hardware differs."""
+    """The warnings of all workers without duplicates, and another if their hardware differs."""
     warnings = [warning for report in reports for warning in report.about.warnings]
     device = reports[0].about.values.get("device", "cpu")  # the same for all, such as "cuda:0"
     machines = {  # the hardware of the workers in words, without a number of threads (None)
@@ -184,7 +185,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     # Environment variables of this process, by name, that the workers get.
     shared_variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
     worker_class = ray.remote(Worker)  # starts a worker in a process of the cluster
-    # Actors by Ray's reference to a call that ends when the worker has started.
+    # The actors, each by Ray's reference to a call that ends when its worker has started.
     actors_by_start: dict[Any, Any] = {}
     # Ray's options for the GPUs or CPUs of each worker.
     for resources in _resources_of_workers(ray, spec.device):
@@ -212,7 +213,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
 
 
 def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
-    """The resources of each worker: one dict per worker, as Ray's options of an actor.
+    """The resources of the workers, as one dict of Ray's options for each worker.
 
     The keys are num_gpus, or num_cpus and scheduling_strategy. `ray` is the connected module,
     `device` the value of `--device`: auto, cpu, cuda, cuda:1 or cuda:0-1. A worker has one GPU, or

@@ -1,6 +1,6 @@
-"""A worker of a cluster: it loads the models on its machine and completes samples.
+"""Load the models on a machine of a cluster, and complete samples there.
 
-A worker sets its environment variables before it imports torch, because OpenMP reads them then.
+A worker sets its environment variables before torch is imported, because OpenMP reads them then.
 """
 
 import os
@@ -27,8 +27,8 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Record
 
 SHARED_VARIABLES = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-"""Environment variables that workers get from the driver. Ray sets the two others, which choose
-GPUs.
+"""The environment variables that workers get from the driver. Ray itself sets the other two, which
+choose GPUs.
 """
 
 
@@ -62,7 +62,7 @@ class Worker:
         os.environ.update(shared)
 
     def report(self) -> WorkerReport:
-        """The setup on this machine, with its address, versions and warnings.
+        """The setup on this machine, with the machine's address, versions and warnings.
 
         A setup is the model's files and the methods, found and checked, before anything is loaded.
         It has a title in words, the methods' labels, the methods without a checkpoint, a codec
@@ -99,7 +99,7 @@ class Worker:
         )
 
     def complete(self, opening: Opening, job: Job | None) -> Result:
-        """Make the records of a sample that are not stored yet; none without a job.
+        """Make those records of a sample that are not stored yet. Without a job there are none.
 
         The first call in a process loads the model, checks that it is the run's model, and warms
         up. Its result also has the worker's description.

@@ -1,4 +1,4 @@
-"""Compare vanilla's step with a plain step, since a slow baseline would raise every speedup."""
+"""Compare vanilla's step with a plain step, because a slow baseline would raise every speedup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specbench.types import Completion, Request
 TURN_TOKENS = 9
 """Tokens of an answer: the prefill's, and one for each of eight steps."""
 LEAST_TURNS = 3
-"""Fewest turns. In a turn, vanilla and plain steps each answer the request once."""
+"""The fewest turns. In a turn, the request is answered once by vanilla and once by plain steps."""
 MOST_TURNS = 25
 """Most turns."""
 TURN_SECONDS = 0.5
@@ -38,16 +38,17 @@ class OneRow(Drafter):
 def with_vanilla_ratio(
     roofline: RooflineHeader, target: Target, vanilla: Drafter, request: Request
 ) -> RooflineHeader:
-    """The header with one more ratio: time of vanilla's step / time of a plain one-row step.
+    """The header with one more ratio, the time of vanilla's step / the time of a plain one-row
+    step.
 
     Vanilla and plain steps take turns at the same request, so that a change of the machine's speed
-    affects both. Each turn gives a ratio, and the median ratio is added to the header. If steps
-    are CUDA graphs, nothing is measured: the plain steps would need separate graphs. Nor is it if
-    the context has no room for a step after the prompt.
+    affects both. Each turn gives a ratio, and the median ratio is added to the header. If steps are
+    CUDA graphs, nothing is measured: the plain steps would need separate graphs. Nothing is
+    measured either if the context has no room for a step after the prompt.
 
     Args:
-        roofline: the header with the ratios so far (`vanilla_ratios`): none before the run, and
-            at most one after it.
+        roofline: the header with the ratios so far (`vanilla_ratios`). Before the run there are
+            none, and after it there is at most one.
         target: the loaded model.
         vanilla: the run's drafter of the baseline.
         request: has a prompt like the prompts of the run.

@@ -1,7 +1,7 @@
-"""The choices of a warm-up: the settings and numbers of threads that are fastest here.
+"""Choose the settings and numbers of threads that are fastest here, in the warm-up.
 
-They are made before the first timed step, or taken from the run that is continued. They do not
-change the plan or its setup: the header records the choices separately.
+They are made before the first timed step, or taken from the run that is continued. They change
+neither the plan nor its setup, because the header records them separately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from specbench.log.header import RunHeader
 
 TUNING_TOKENS = 48
-"""The most tokens of an answer with which a setting is tried."""
+"""A setting is tried with an answer of at most this many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChoice:
-    """The settings that were chosen, and the measured times that decided."""
+    """The chosen settings, and the measured times that decided."""
 
     methods: Sequence[RunMethod]
     """The methods whose settings were changed."""
@@ -93,8 +93,7 @@ def choose_settings(
 
     Args:
         setup: names the target, for which the acceptance with several settings may be known.
-        methods: the run's methods. Settings that they already have, and the user's options, are
-            kept.
+        methods: the run's methods. They keep the settings that they have, and the user's options.
         target: the loaded model, whose steps are timed.
         drafters: the methods' drafters, by label.
         threads: vanilla's number of CPU threads, and who chose it.

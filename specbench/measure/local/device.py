@@ -1,4 +1,4 @@
-"""The device of a run (a CPU or GPUs), and how steps run on it (eager or as CUDA graphs)."""
+"""Pick the device of a run (a CPU or GPUs), and how steps run on it (eagerly or as CUDA graphs)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KERNELS = {
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Device of a run."""
+    """The device of a run."""
 
     name: str
     """Its name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
     reason: str = ""
-    """Why no GPU can be used, in words; empty if there is a GPU."""
+    """Why no GPU can be used, in words. Empty if there is a GPU."""
 
     @property
     def kind(self) -> str:
@@ -38,7 +38,7 @@ class Device:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The lowest compute capability of its GPUs."""
+        """The lowest compute capability among its GPUs."""
         import torch
 
         return min(map(torch.cuda.get_device_capability, gpu_numbers(self.name)))
@@ -156,7 +156,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
-    """The device to try next, because the model was too large for `device`: more GPUs.
+    """The device to try next, with more GPUs, because the model was too large for `device`.
 
     The device has the first GPUs of this machine. Their number is `error.num_gpus_needed`, but at
     least one more than before. `requested` is the value of `--device`.

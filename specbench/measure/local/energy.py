@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from specbench.machine.gpu_sampler import GpuSampler
 
 LEAST_S = 6.0
-"""Seconds after which a method begins no further round through the prompts."""
+"""After these seconds, a method begins no further round through the prompts."""
 MOST_OF_TICKS = 0.05
-"""The largest share of a measured energy that two ticks may have. The two readings may each be off
-by one tick.
+"""Two ticks may be at most this share of a measured energy, since each of its two readings may be
+off by a tick.
 """
 
 
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
-    """Complete a request, and add its energy in joules, read outside of the timed region.
+    """Complete a request, and add its energy in joules. The counter is read outside of the timed
+    region.
 
     `complete` completes the request. The completion has no energy if there is no sampler, or if the
     counter cannot be read.
@@ -89,7 +90,7 @@ def _idle_watts(sampler: TickSampler) -> float:
 
 
 def _first_turns(plan: Plan, temperature: float) -> list[Request]:
-    """The request for the first turn of each prompt at a temperature, as in the first pass.
+    """The requests for the first turn of each prompt at a temperature, as in the first pass.
 
     Prompts that the model cannot read are left out.
     """
@@ -108,7 +109,7 @@ def _energy_alone(
     complete: Callable[[Request], Completion],
     sampler: TickSampler,
 ) -> MethodEnergy:
-    """`energy` with what is measured while a method completes the requests again and again.
+    """`energy` with the joules per token while a method completes the requests again and again.
 
     `energy` names the method and the temperature. `complete` completes a request with the method.
     `sampler` reads the counters: it has the `joules` in total, the joules per tick (`tick_j`), and

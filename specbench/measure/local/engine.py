@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from specbench.measure.local.fingerprint import Fingerprint
 
 PRIMING_TOKENS = 3
-"""One token of the prefill and two of steps. A draft model also prefills in the first step."""
+"""The prefill's token and two of steps. A draft model prefills in the first step, too."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -64,10 +64,11 @@ class _Pace(NamedTuple):
 
 
 class EngineBackend:
-    """The engine with a setup's model and methods, which it loads unless they are `loaded`.
+    """Runs the model and the methods of a setup, and loads them unless they are already `loaded`.
 
-    Torch's numbers of threads are given by the user, taken from the continued run, or measured:
-    vanilla's when the backend opens, the others in the warm-up. Closing restores torch's number.
+    Torch's numbers of threads are given by the user, taken from the continued run, or measured.
+    Vanilla's is measured when the backend opens, the others in the warm-up. Closing restores
+    torch's number.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions on a GPU have peak memory and energy. Before each of them, the method
@@ -100,7 +101,7 @@ class EngineBackend:
         self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
         self._num_late_before = 0  # late CUDA graphs up to the end of this warm-up
-        self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
+        self._stopwatch: Stopwatch | None = None  # times the phases of steps if --phases is given
         self._sampler: GpuSampler | None = None  # None if not metered, or without a GPU's driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
         self._paces: dict[str, _Pace] = {}  # of the fastest completion so far
@@ -148,9 +149,11 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
-        """Compare the weights with their fingerprint, if any, and measure the bandwidth again.
+        """Compare the weights with their fingerprint, if there is one, and measure the bandwidth
+        again.
 
-        `began_s`: when the backend opened, by the outer clock. A longer run may read more weights.
+        `began_s` is the outer clock's time when the backend opened. After a long run, more weights
+        may be read.
         """
         with suppress(RuntimeError):  # if the device failed, the run has an error to show already
             if fingerprint:
@@ -162,7 +165,9 @@ class EngineBackend:
                 self._compare_vanilla()
 
     def _compare_vanilla(self) -> None:
-        """Time vanilla's step against a step without any method, before or after the run."""
+        """Compare the times of vanilla's step and of a step without any method, before or after the
+        run.
+        """
         from specbench.measure.local.baseline_turns import with_vanilla_ratio
 
         vanilla, request = self.drafters.get(BASELINE), self._usual_request
@@ -203,7 +208,8 @@ class EngineBackend:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
         `requests` give the run's sizes and temperatures; only the first, the usual one, is decoded.
-        A method's error is not raised: its samples will fail too. Notes facts for the header.
+        A method's error is not raised here, because its samples will fail too. Facts for the header
+        are noted.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
@@ -239,7 +245,7 @@ class EngineBackend:
         self._info.hooks |= self._ledger.hooks
 
     def _choose_threads(self, request: Request) -> None:
-        """Choose the numbers of threads of prefills and of each method's steps by their times.
+        """Choose the fastest numbers of threads for prefills and for each method's steps.
 
         The times are measured on `request`. Numbers that the user or the environment gave, and
         those of a continued run, are kept. The bandwidth is measured with each method's number.
@@ -259,7 +265,9 @@ class EngineBackend:
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        """The runner of a plan. Prints the expected time, and with --energy measures energies."""
+        """The runner of a plan. The expected time is printed, and with --energy, energies are
+        measured.
+        """
         max_tokens = plan.max_new_tokens  # of an answer
         # Seconds of the longest answer with each method; empty if all of them failed.
         answer_s = [pace.prefill_s + pace.token_s * max_tokens for pace in self._paces.values()]
@@ -273,7 +281,8 @@ class EngineBackend:
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
-        """Complete a request with the method of this label; if metered on a GPU, with peak memory.
+        """Complete a request with the method of this label. If metered on a GPU, its peak memory is
+        added.
 
         If steps could not be replayed as graphs, the method counts as eager from now on.
         """
@@ -324,7 +333,8 @@ class EngineBackend:
         counted_completion(self._info.hooks, method, decode)
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        """Complete a request: the prefill with its number of threads, steps with the method's.
+        """Complete a request with one number of threads in the prefill, and the method's number in
+        steps.
 
         `is_checked` checks each step against the contract of methods. The completion's `outer_s`,
         the seconds of the whole call, leaves out the seconds in which threads are changed.
@@ -394,5 +404,5 @@ class EngineBackend:
 
 
 def num_late(target: Target) -> int:
-    """The number of graphs captured after a first warm-up; 0 for eager execution."""
+    """The number of graphs captured after the first warm-up, or 0 for eager execution."""
     return int(getattr(target.execution, "num_late", 0))

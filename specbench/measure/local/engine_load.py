@@ -1,4 +1,4 @@
-"""Load the engine of a setup: the target on its device, and a drafter per method.
+"""Load the target of a setup onto its device, and build a drafter for each method.
 
 A method that cannot be built gets a drafter that fails.
 """
@@ -60,7 +60,7 @@ class EngineParts:
     quantization: str = ""
     """The format of the checkpoint's weights, as in run.json; empty for plain weights."""
     need: MemoryNeed | None = None
-    """The memory that the run needs, found free by a check; None if not estimated."""
+    """The memory that the run needs, which a check has found free. None if it is not estimated."""
     settings: str = "paper"
     """The source of the methods' settings; "auto" if the warm-up is to choose them."""
 
@@ -131,7 +131,7 @@ def broken_drafter(fault: SpecbenchError) -> Drafter:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """A target with the drafters of its methods."""
+    """A loaded target with the drafters of the methods."""
 
     target: Target
     drafters: Mapping[str, Drafter]
@@ -244,7 +244,7 @@ def describe_execution(
 
 
 def describe_kernels(target: Target) -> Kernels:
-    """The kernels that compute the layers, and which of them have failed so far."""
+    """The kernels that compute the layers, with those of them that have failed so far."""
     if target.unfused_reason:
         return Kernels("transformers", target.unfused_reason)
     return convert(target.execution.ops.describe(), Kernels)

@@ -1,4 +1,4 @@
-"""Set up the engine for a run: device, dtype, files and template.
+"""Choose the device, dtype, files and template with which the engine runs.
 
 The module finds and checks files, and estimates memory. It loads no weights.
 """
@@ -45,7 +45,7 @@ SPREAD_WARNING = (
 
 
 def context_length(path: Path, what: str) -> int | None:
-    """Length of a model's context in tokens; None if its config.json does not say.
+    """The length of a model's context in tokens, or None if its config.json does not say.
 
     `path` is the folder of the config.json, `what` the model's name for errors.
     """
@@ -56,7 +56,7 @@ def context_length(path: Path, what: str) -> int | None:
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
         # Such a model has other rotary frequencies beyond its original length, so the engine stops
-        # there. The length is in the config or in the table of the rotary embedding.
+        # there. This length is in the config or in the table of the rotary embedding.
         original_key = "original_max_position_embeddings"
         lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
@@ -92,7 +92,9 @@ class EngineSetup(EngineParts):
         )
 
     def describe(self) -> SetupInfo:
-        """The setup's part of a run's header: the model, the methods, and values chosen here."""
+        """The setup's part of a run's header, with the model, the methods, and values chosen
+        here.
+        """
         is_ours = self.card.is_embedded or self.stand_in is not None
         files = checkpoints.identify(self.path)
         model = ModelHeader(

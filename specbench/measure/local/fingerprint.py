@@ -1,7 +1,8 @@
-"""A fingerprint of the target's weights, computed in place after loading and at the end.
+"""Compute a fingerprint of the target's weights after loading, and again at the end of a run.
 
-It shows if weights were changed during a run and not restored. It is a hash of sums of integers,
-which are exact on every device. The sums depend on the place of each integer.
+It shows if weights were changed during a run and not restored. It is computed where the weights
+lie, as a hash of sums of integers, which are exact on every device. The sums depend on the place of
+each integer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MIN_BYTES = 2**25
 MIN_S = 0.1
 """Seconds that a fingerprint may always take."""
 MAX_SHARE = 0.01
-"""Share of the time of loading, or of the run, that a fingerprint may take."""
+"""The share of the time of loading, or of the run's time, that a fingerprint may take."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 """2^64 / the golden ratio, rounded to an odd number, as a signed 64-bit integer."""
 
@@ -32,8 +33,8 @@ _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 class Fingerprint:
     """The fingerprint of a loaded model's weights, or of some of them if time is short.
 
-    `load_s` are the seconds of loading, which bound the time of the fingerprint. `seed` shuffles
-    the chunks of weights.
+    A fingerprint may take a share of the seconds of loading (`load_s`). `seed` shuffles the chunks
+    of weights.
     """
 
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
@@ -48,7 +49,7 @@ class Fingerprint:
     def compared(self, run_s: float) -> WeightsPrint:
         """The fingerprints at loading and now, after a run of `run_s` seconds.
 
-        Both cover the same chunks, as many as can be read now in the allowed time.
+        Both cover the same chunks: those that can be read now in the allowed time.
         """
         allowed_s = max(MIN_S, MAX_SHARE * run_s - self._seconds)
         at_end = self._sums(allowed_s, len(self._at_load))  # a sum per chunk read

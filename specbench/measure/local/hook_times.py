@@ -1,4 +1,4 @@
-"""The seconds that methods spend outside timed completions, for the run's header."""
+"""Count the seconds that methods spend outside timed completions, for the run's header."""
 
 from __future__ import annotations
 

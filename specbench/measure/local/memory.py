@@ -1,7 +1,7 @@
 """Measure the GPU memory of each method.
 
-The peak of a method is counted as if no other method were loaded: the most bytes that torch had
-allocated, minus the bytes of other methods and of graphs that the method did not replay.
+A method's peak is counted as if no other method were loaded. It is the most bytes that torch had
+allocated, minus those of other methods and of graphs that the method did not replay.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """The GPU memory that each method holds: what stays allocated after it is built or has run.
+    """Counts the GPU memory that each method holds after it was built, or has run.
 
-    A method holds its drafter with the drafter's caches. The peak of every method includes the
+    A method holds its drafter and the drafter's caches. The peak of every method also includes the
     target's weights and cache, and the graphs that the method replays. On a CPU nothing is counted.
     `hooks` has the seconds that building each method took, by label.
     """
@@ -69,7 +69,7 @@ class MemoryLedger:
         return replace(completion, peak_memory_bytes=method_peak_bytes)
 
     def _num_bytes(self) -> int:
-        """Allocated bytes on all GPUs, minus the target's cache and graphs; 0 on a CPU.
+        """The bytes allocated on all GPUs, without the target's cache and graphs. 0 on a CPU.
 
         No method holds the cache and the graphs, and both grow while methods run.
         """

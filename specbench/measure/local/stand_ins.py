@@ -1,4 +1,6 @@
-"""Plan the stand-in of a model: tiny, enlarged to the shape in the model's card or config.json."""
+"""Plan the stand-in of a model. It is tiny, enlarged to the shape in the model's card or
+config.json.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:
-    """The shape of a card's model from its config.json; None if the model is not a local folder.
+    """The shape of a card's model from its config.json, or None if the model is not a local folder.
 
     A shape has the sizes of a model, such as the number of layers.
 

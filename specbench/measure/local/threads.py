@@ -1,4 +1,4 @@
-"""Choose the engine's numbers of CPU threads: those that were given, or the fastest.
+"""Choose the engine's numbers of CPU threads: the given numbers, or the fastest.
 
 Vanilla's number is the fastest for a step of one token. All methods read prompts with the same
 number, and each method decodes with its own. The numbers are chosen once, in a few seconds before
@@ -36,7 +36,7 @@ PROMPT = (1,) * 32
 ROW_S = 0.045
 """Seconds in which steps of one number of rows are timed."""
 NUM_STEPS = 7
-"""Number of timed steps per number of rows, if only one number of threads is tried."""
+"""If only one number of threads is tried, this many steps are timed for each number of rows."""
 VANILLA_S = 1.5
 """Seconds in which vanilla's number of threads is chosen."""
 PREFILL_S = 1.0
@@ -54,13 +54,14 @@ SUSTAINED_STEPS = 10_000
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
     """Set torch's number of threads to a given number, or on a CPU to the fastest for vanilla.
 
-    Returns the number, who chose it, and if waiting threads spin or sleep. If the number is chosen
-    here, the result also has the seconds of a step by number of threads.
+    Returns the number, who chose it, and whether waiting threads spin or sleep. If the number is
+    chosen here, the result also has the seconds of a step by number of threads.
 
     Args:
         target: the loaded model. On a CPU its step of one token is timed.
         asked: the user's number; None to choose.
-        before: the choice of a run that is continued (--resume), which is kept; else None.
+        before: the choice of the run that is continued (--resume), which is kept. None for a new
+            run.
     """
     import torch
 
@@ -122,7 +123,7 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
 
 
 def _fastest(step_s: Mapping[int, float]) -> int:
-    """The largest number of threads, or the fastest if it is faster by a factor of FASTER.
+    """The largest number of threads, unless the fastest is faster by more than a factor of FASTER.
 
     `step_s` has the seconds of a step by number of threads.
     """
@@ -181,7 +182,7 @@ def choose_for_methods(
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """Choose the numbers of threads of prefills and of each method, and add them to `chosen`.
+    """Choose the numbers of threads for prefills and for each method, and add them to `chosen`.
 
     Args:
         chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
@@ -261,7 +262,7 @@ def token_step(
 
 
 def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
-    """A function that prefills the target with a prompt, and returns the seconds it took."""
+    """A function that prefills the target with a prompt, and returns the seconds that this took."""
     return _timed(lambda: target.prefill(prompt_ids, num_new=1))
 
 

@@ -1,4 +1,4 @@
-"""The bytes that steps read, and the memory's bandwidth: both bound the speed of a run.
+"""Measure the bytes that steps read, and the memory's bandwidth. Both bound the speed of a run.
 
 `analysis.roofline` computes the bandwidth bound of a method from them.
 """
@@ -69,7 +69,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
 
 
 def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
-    """Mean bytes that drafting reads per step, by the method's label.
+    """The mean bytes that drafting reads per step, by the method's label.
 
     `drafters` has the methods' drafters by label. The mean of a method covers all steps in its
     records among `records`. Methods without steps are left out.

@@ -1,4 +1,4 @@
-"""A trial of numbers of threads: steps are timed with each number in turn until one wins."""
+"""Try numbers of threads, by timing steps with each number in turn until one wins."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAR = 1.5
 FAR_STEPS = 7
 """Steps that must be timed with both numbers of threads before FAR applies."""
 HOPELESS = 10.0
-"""Like FAR, for much slower numbers, which are dropped after only HOPELESS_STEPS."""
+"""Like FAR, but for much slower numbers, which are dropped after HOPELESS_STEPS already."""
 HOPELESS_STEPS = 2
 """Steps that must be timed with both numbers of threads before HOPELESS applies."""
 MAX_STEPS = 200
 """The most steps timed with one number."""
 LEAST_S = 1e-9
-"""Seconds that a step counts at least, since a clock may go back or stand still."""
+"""The fewest seconds that a step counts as, since a clock may go back or stand still."""
 LEVEL = 0.01
 """Significance level of the sign test by which the step times of two numbers are compared."""
 
@@ -35,7 +35,7 @@ class _Choice(NamedTuple):
 
 
 class Trial:
-    """Seconds of steps with several numbers of threads, for at most `seconds`.
+    """Times steps with several numbers of threads, for at most `seconds`.
 
     The number `kept` wins unless another is faster by more than `FASTER`. A sign test of
     neighbouring steps decides this, so that a few steps that waited for other programs do not
@@ -50,7 +50,7 @@ class Trial:
         self._ends_s = perf_counter() + seconds
 
     def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or time or steps are used up.
+        """The number to try next, or None if the choice is made, or time or steps are used up.
 
         Each round times one step with every number that is not dropped.
         """
@@ -63,12 +63,12 @@ class Trial:
         return min(self._counts, key=lambda count: len(self._times[count]))
 
     def add(self, count: int, seconds: float) -> None:
-        """Keep the seconds of a step with `count` threads, and drop numbers that are far too slow.
+        """Keep the seconds of a step with `count` threads, and drop the numbers that are far too
+        slow.
 
-        A number is far too slow if `_is_far` says so about it and the best number. If the best
-        number is larger than the dropped number, all numbers below the dropped number are dropped
-        too, except the usual number (the first of `_counts`). If the usual number itself is
-        dropped, the best number takes its place.
+        `_is_far` compares each number with the best. If the best number is larger than the dropped
+        number, all numbers below the dropped number are dropped too, except the usual number (the
+        first of `_counts`). If the usual number itself is dropped, the best number takes its place.
         """
         self._times[count].append(max(seconds, LEAST_S))
         median_s = self.medians  # seconds of a step by number of threads
@@ -95,7 +95,7 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The number chosen so far, or a number whose steps are HOPELESS times as fast.
+        """The number chosen so far, or another whose steps are more than HOPELESS times as fast.
 
         For such a difference a single step is enough.
         """
@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def medians(self) -> dict[int, float]:
-        """Median seconds of steps, by each number of threads that was tried."""
+        """The median seconds of a step, by each number of threads that was tried."""
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
 
 WARM_UP_TOKENS = 32
-"""New tokens of a warm-up completion."""
+"""The new tokens of a completion in the warm-up."""
 Complete = Callable[[str, Request], Completion]
 """Completes a request with the method of a label."""
 
@@ -25,7 +25,8 @@ def warm_up(
     complete: Complete,
     requests: Sequence[Request],
 ) -> dict[str, str | None]:
-    """Let every method decode a little at every temperature, so that first uses slow no sample.
+    """Let every method decode a little at every temperature, so that no sample is slowed by a first
+    use.
 
     If steps are CUDA graphs, capture the graphs for every size of the cache that the requests can
     reach, and for every size that the drafters' trees can have.
@@ -37,7 +38,8 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, why the method's steps cannot be graphs; None if they can (also in an eager run).
+        The reasons why steps cannot be graphs, by the method's label. None if they can, and in an
+        eager run.
     """
     execution = target.execution
     usual = requests[0]

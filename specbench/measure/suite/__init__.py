@@ -1,1 +1,1 @@
-"""A suite: the runs of a recipe in one folder, with one report."""
+"""Make the runs of a recipe in one folder, with one report."""

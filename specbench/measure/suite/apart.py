@@ -1,8 +1,9 @@
 """Complete one run, in this process or in a separate one.
 
-Some effects, such as where memory lies, differ only between processes, and a run that hangs can be
-ended only if it has a separate process. That process is `python -m specbench.measure.suite.apart`:
-it reads an `Order`, and prints the run's messages. If the run fails, the last line is the reason.
+Some effects, such as the place of data in memory, differ only between processes. And a run that
+hangs can be ended only if it has a process to itself. That process is `python -m
+specbench.measure.suite.apart`: it reads an `Order`, and prints the run's messages. If the run
+fails, the last line is the reason.
 """
 
 import math
@@ -26,7 +27,9 @@ from specbench.measure.suite.process import run_tried
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A run to complete in a folder. Records that the folder has are not measured again."""
+    """A run to complete in a folder. Records that are already in the folder are not measured
+    again.
+    """
 
     spec: RunSpec
     """The options of the run."""

@@ -1,6 +1,6 @@
-"""Preview a run before it starts: its samples, downloads, memory, time, and missing parts.
+"""Preview the samples, downloads, memory, time and missing parts of a run before it starts.
 
-Nothing is downloaded or loaded. Sizes come from cached files or from the model cards' shapes.
+Nothing is downloaded or loaded. Sizes come from cached files, or from the shapes in model cards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STORED_BYTES = 2
 """Bytes per parameter in published checkpoints."""
 CONTEXT = 2048
-"""Length in tokens of the chat for which the memory is estimated."""
+"""The memory is estimated for a chat of this length in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Preview:
     num_methods: int
     """The number of methods that would run."""
     num_samples: int | None
-    """The number of answers of all methods in all passes at all temperatures (and loads)."""
+    """The number of answers that all methods give in all passes at all temperatures (and loads)."""
     memory_bytes: int | None = None
-    """Memory of the models with their caches."""
+    """The bytes of memory that the models and their caches take."""
     max_seconds: float | None = None
     """Seconds of the run if every answer has the most new tokens, and each token takes only the
     time to read the target's weights once from memory.
     """
     sizes: tuple[int | None, ...] = ()
-    """Bytes of each checkpoint or file of prompts that is not on this machine; None if unknown."""
+    """The bytes of each file of prompts or checkpoint to be downloaded, or None if unknown."""
     missing: tuple[str, ...] = ()
     """Sentences about what the run lacks."""
     trees: tuple[str, ...] = ()
-    """Lines about trees whose size depends on the target's size, compared with the papers'."""
+    """Lines that compare trees whose size depends on the target's size with the papers' trees."""
 
     @property
     def download_bytes(self) -> int:
@@ -69,7 +69,7 @@ class Preview:
 
 
 def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
-    """The preview of a run: its samples, memory and time, and its missing parts.
+    """The preview of a run, with its samples, its memory, its time and its missing parts.
 
     `bytes_per_s` takes the name of a device, such as "cpu", and measures its memory's bandwidth.
 
@@ -128,7 +128,8 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 
 
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
-    """A line per method whose tree depends on the target's size: the tree here and in the paper.
+    """A line for each method whose tree depends on the target's size, with the tree here and in the
+    paper.
 
     An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If the two
     trees are equal, the line has only the part "paper: ...". If the paper has no target of this
@@ -137,7 +138,7 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
     """
     for method in methods:
         options = method.options
-        size_text = options.size_text()  # such as "50 nodes, 6 levels"; "" if it does not depend
+        size_text = options.size_text()  # such as "50 nodes, 6 levels"; "" if it depends on nothing
         if not size_text or num_parameters is None:
             continue
         # Without options of the user, a method has the paper's tree for this target.
@@ -152,7 +153,7 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
 
 @dataclass(slots=True)
 class _Survey:
-    """The needs of a run, collected one after the other."""
+    """Collects the needs of a run one after the other."""
 
     spec: RunSpec
     """The run, with its defaults."""
@@ -161,18 +162,20 @@ class _Survey:
     dtype: Dtype
     """The dtype of all weights."""
     stand_in: StandIn | None
-    """The stand-in for the model; None for its own weights."""
+    """The stand-in of the model, or None if it has its own weights."""
     draft_bytes: int = 0
     """Bytes of memory for the methods' weights, as far as their sizes are known."""
     sizes: list[int | None] = field(default_factory=list)
-    """Bytes of each checkpoint or file of prompts that is not on this machine; None if unknown."""
+    """The bytes of each file of prompts or checkpoint to be downloaded, or None if unknown."""
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
     target: Path | Shape | None = None
-    """The target's folder, or its stand-in's shape; None for a model that is not here."""
+    """The target's folder, or the shape of its stand-in. None if the model is not on this
+    machine.
+    """
 
     def target_memory(self) -> memory.MemoryNeed | None:
-        """The memory of the target with its cache and a prefill; None if unknown.
+        """The memory that the target takes with its cache and a prefill, or None if unknown.
 
         Sets `target` to the model's folder, or to the shape of its stand-in. If the model's files
         are to be downloaded, their bytes (None if unknown) are added to `sizes`. If a folder or a
@@ -229,14 +232,15 @@ class _Survey:
             return ResolvedWeights(weights=None)
 
     def _num_parameters(self, method: RunMethod) -> int | None:
-        """The number of parameters of a method's weights; None if the model's card lacks it."""
+        """The number of parameters of a method's weights, or None if the model's card lacks it."""
         source = weights_source(self.card, method)
         if source.given or not source.on_card:
             return None
         return memory.num_parameters(self.card, source.on_card)
 
     def num_answers(self) -> int | None:
-        """The number of answers of one method in one pass at one temperature; None if unknown.
+        """The number of answers that a method gives in one pass at one temperature, or None if
+        unknown.
 
         Prompts that are not on this machine count as having one turn. If the number is unknown, a
         sentence is added to `missing`.
@@ -252,7 +256,7 @@ class _Survey:
         return total_answers
 
     def _num_answers_of(self, task: Task) -> int | None:
-        """The number of answers to the prompts of a task; None if unknown.
+        """The number of answers to a task's prompts, or None if unknown.
 
         If the prompts are not on this machine, a file of unknown size is added to `sizes`, and each
         prompt counts as one answer. The number of prompts is that of `--limit` or `--sample`, or

@@ -22,7 +22,7 @@ class Ended(NamedTuple):
     code: int | None
     """Its exit status; None if it was stopped at its timeout."""
     last: str
-    """The last line that it printed and that is not empty; "" if there is none."""
+    """The last printed line that is not empty, or "" if there is none."""
 
 
 def run_tried(
@@ -34,7 +34,7 @@ def run_tried(
     stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
-    """Run a command once, or with a timeout again if it fails.
+    """Run a command. If it has a timeout and fails, run it once more.
 
     Args:
         command: the words of the command line.

@@ -27,14 +27,14 @@ from specbench.measure.spec import SPREAD, RunSpec, make_spec
 
 
 class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A recipe as it is in its file."""
+    """The content of a recipe's file."""
 
     title: str
     """The title of the report."""
     runs: tuple[dict[str, Any], ...]
-    """The tables [[runs]]: values by name, and `models`."""
+    """The tables [[runs]], each with `models` and with values by name."""
     values: dict[str, Any] = {}
-    """Values of every run, by the names that `specbench.run` takes."""
+    """Values for every run, by the names that `specbench.run` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ class Suite:
     runs: tuple[SuiteRun, ...]
     """The runs."""
     is_apart: bool = False
-    """True if each run has a separate process, and the settings that the first run chose."""
+    """True if each run has a separate process, and all take the settings that the first run
+    chose.
+    """
 
 
 def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
@@ -71,7 +73,7 @@ def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
 
 
 def read_recipe(path: Path) -> Suite:
-    """The suite of a recipe: a run for each model of each of its tables [[runs]].
+    """The suite of a recipe, which has a run for each model in each of its tables [[runs]].
 
     `path` is the recipe's TOML file.
 
@@ -137,7 +139,7 @@ def _is_wrong(name: str, value: Any) -> bool:
 
 
 def _line_phrase(path: Path, key: str, value: Any) -> str:
-    """The line of the recipe that sets a key to a value, as ", line 3"; empty if there is none."""
+    """A phrase such as ", line 3" with the line of the recipe that sets a key to a value, or ""."""
     if not key:
         return ""
     line = line_of(path.read_text(encoding="utf-8"), key, value)
@@ -145,6 +147,6 @@ def _line_phrase(path: Path, key: str, value: Any) -> str:
 
 
 def _folder(number: int, model: str) -> str:
-    """The name of a run's folder: its number in the suite, and its model."""
+    """The name of a run's folder, made of the run's number in the suite and its model."""
     model_name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name)
     return f"{number:02d}-{model_name}"
