@@ -1,4 +1,4 @@
-"""A backend over HTTP: servers that stream answers, one for each method.
+"""Complete requests over HTTP, by servers that stream answers. Each method has a server.
 
 `running_setup` sets up a run on servers that are already running, and `started_setup` a run on
 servers that are started for it. `find` asks a server what it is. `client` sends it a request and
@@ -10,4 +10,4 @@ Each engine that can be started is a file in `engines`.
 from pkgutil import iter_modules
 
 NAMES = tuple(sorted(module.name for module in iter_modules([f"{__path__[0]}/engines"])))
-"""Names of the engines on the command line: the names of their files."""
+"""The names of the engines on the command line, which are the names of their files."""

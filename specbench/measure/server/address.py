@@ -1,4 +1,4 @@
-"""Addresses and keys of servers. Passwords and keys are kept out of files and messages."""
+"""Read the addresses and keys of servers, and keep passwords and keys out of files and messages."""
 
 import os
 
@@ -7,7 +7,9 @@ from specbench.errors import UserError
 API_KEY = "SPECBENCH_API_KEY"
 """The environment variable with the key that a server asks for."""
 _LEAST_KEY = 8
-"""Fewest characters of a key that is replaced in texts: a shorter key may be a common word."""
+"""Only keys with at least this many characters are replaced in texts. Shorter keys may be common
+words.
+"""
 
 
 def server_root(url: str) -> str:

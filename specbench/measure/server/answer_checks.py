@@ -1,4 +1,4 @@
-"""Checks of a server's answer: its prompt, its tokens, and its counts of drafts."""
+"""Check the prompt, the tokens and the counts of drafts of a server's answer."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 _MOST_TOKENS_OFF = 3
-"""Tokens by which a server's count may differ from the number of tokens in its text. A text may be
-tokenised into other tokens than it was made of, but not into many more or fewer.
+"""The number of tokens by which a server's count may differ from the tokens of its text. A text may
+be tokenised into other tokens than it was made of, but not into many more or fewer.
 """
 _MOST_SHARE_OFF = 0.2
-"""Share of a long text's tokens by which the server's count may differ."""
+"""The share of a long text's tokens by which the server's count may differ from them."""
 _COUNTS = "The counts of the server contradict each other"
 """The beginning of a sentence about contradictory counts."""
 LONGEST_DRAFT = 1024
@@ -23,7 +23,7 @@ LONGEST_DRAFT = 1024
 def prompt_problems(
     num_read: int, num_sent: int, turn: int, offset: PromptOffset, *, is_sent: bool
 ) -> Iterator[str]:
-    """Describe how the prompt that a server read differs from ours, if that is an error.
+    """Describe how the prompt that a server read differs from ours, if this is an error.
 
     `num_read` is the number of prompt tokens that the server read (see `tokens_read`), 0 if
     unknown. `num_sent` is the number of our prompt's tokens. If they were sent as tokens
@@ -51,7 +51,7 @@ def answer_problems(
     token_ids: tuple[int, ...],
     num_tokens: int,
 ) -> Iterator[str]:
-    """Describe how an answer differs from what was sent or asked for, one sentence per difference.
+    """Describe in a sentence each difference between an answer and what was sent or asked for.
 
     Args:
         request: what was sent. It has the most tokens of an answer (`max_new_tokens`).
@@ -90,7 +90,7 @@ def answer_problems(
 
 
 def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
-    """Describe impossible counts of an answer's drafts, in one sentence per problem.
+    """Describe in a sentence each contradiction in the counts of an answer's drafts.
 
     Args:
         counts: the server's counts for this answer; a count that it does not report is None.

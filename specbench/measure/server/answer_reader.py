@@ -1,4 +1,4 @@
-"""Put answers together from the events of a stream, with the times at which they arrived."""
+"""Put an answer together from the events of its stream and the times at which these arrived."""
 
 from codecs import BOM_UTF8
 
@@ -10,15 +10,15 @@ from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed, StreamProtocol
 
 MOST_LINE = 16 * 2**20
-"""The most bytes of an event: more than any event needs."""
+"""The most bytes of an event. No event needs so many."""
 MOST_BYTES = 2**30
-"""The most bytes of an answer: more than any answer needs."""
+"""The most bytes of an answer. No answer needs so many."""
 _LONGEST_TOKEN = 256
 """The most characters that a token may have."""
 _SHOWN = 120
 """Characters of a server's text that a message shows."""
 _ENDS = {"stop": "eos", "eos": "eos", "length": "budget", "limit": "budget"}
-"""Our words for why an answer ended, by the servers' words."""
+"""Our words for why an answer ended, by the words that servers use."""
 
 
 class AnswerReader(Struct):
@@ -31,19 +31,19 @@ class AnswerReader(Struct):
     budget: int
     """The most tokens asked for. A server that goes on far beyond them fails."""
     num_events: int = 0
-    """Events so far that had new text, new tokens or an end token."""
+    """The number of events so far that had new text, new tokens or an end token."""
     _unfinished_line: bytes = b""
     """The beginning of a line whose end has not arrived."""
     _num_bytes: int = 0
-    """Bytes so far."""
+    """The number of bytes so far."""
     _texts: list[str] = []
     """The text so far, in pieces."""
     _ids: list[int] | None = None
     """The token ids so far; None as long as the server sends none."""
     _num_characters: int = 0
-    """Characters of the text so far."""
+    """The number of characters in the text so far."""
     _num_reasoning: int = 0
-    """Characters at the beginning of the text that are the model's reasoning."""
+    """The number of characters at the beginning of the text that are the model's reasoning."""
     _reasoning_tokens: int = 0
     """Tokens of reasoning, as the server counts them; 0 if it reports none."""
     _arrivals: list[float] = []

@@ -1,4 +1,4 @@
-"""Arrange the servers of a run: all up side by side if they fit into memory, else one at a time.
+"""Run the servers of a run side by side if they all fit into memory, else one at a time.
 
 Servers that are up all the time take turns block by block, so that drift of the machine affects
 all methods alike.
@@ -16,7 +16,7 @@ from specbench.models.checkpoints import config_if_readable
 from specbench.models.memory import kv_bytes
 
 _USED = 0.8
-"""Share of the free memory that all servers together may need. The need is an estimate."""
+"""The largest share of the free memory that all servers may need together. Needs are estimates."""
 _GIB = 2**30
 
 
@@ -26,10 +26,10 @@ def arrange(
     """Decide if a run's servers are up side by side, or one at a time; None for a single server.
 
     They are side by side if their weights, caches and processes need at most _USED of the device's
-    free memory: the machine's on a CPU, else the first GPU's. With a GPU, the processes must also
-    fit into the machine's memory in the same way. If the engine takes all of a GPU, each server
-    gets an equal share, which must be enough for the largest server. This needs a flag of the
-    engine.
+    free memory, which is the machine's on a CPU, else the first GPU's. With a GPU, the processes
+    must also fit into the machine's memory in the same way. If the engine takes all of a GPU, each
+    server gets an equal share, which must be enough for the largest server. This needs a flag of
+    the engine.
 
     Args:
         engine: the engine of all servers.
@@ -45,7 +45,7 @@ def arrange(
     server_bytes = [_needed_bytes(engine, launch) for launch in launches]
     if launches[0].is_cpu:  # so are all
         return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
-    # Whether the processes alone (without weights and caches) fit into the machine's memory.
+    # The arrangement if only the processes, without weights and caches, need memory of the machine.
     on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
     if not on_machine.is_side_by_side:
         return on_machine
@@ -61,7 +61,9 @@ def arrange(
 
 
 def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
-    """Side by side if the servers' `needed_bytes` are at most _USED of `num_free` bytes."""
+    """The arrangement is side by side if the servers' `needed_bytes` are at most _USED of
+    `num_free`.
+    """
     return Arrangement(
         is_side_by_side=needed_bytes <= _USED * num_free,
         needed_bytes=needed_bytes,
@@ -70,7 +72,8 @@ def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
 
 
 def _in_shares(server_bytes: Sequence[int], gpu: GpuMemory) -> Arrangement:
-    """Side by side if an equal share of a GPU, in whole percent, is enough for every server.
+    """The arrangement is side by side if an equal share of a GPU is enough for every server. Shares
+    are whole percent.
 
     `server_bytes` has the bytes that each server needs.
     """
@@ -86,7 +89,7 @@ def _in_shares(server_bytes: Sequence[int], gpu: GpuMemory) -> Arrangement:
 
 
 def _needed_bytes(engine: Engine, launch: Launch) -> int:
-    """Estimated bytes that a server needs on its device: weights, caches and its process.
+    """The estimated bytes that a server's weights, caches and process need on its device.
 
     `launch` is the server to start. It has the folders of the model and of the draft weights (None
     if the method has none), the dtype of the weights, the context of a request in tokens, and the
@@ -104,7 +107,7 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
 
 
 def _dtype(requested: str, config: Mapping[str, object]) -> Dtype:
-    """The dtype of a server: the requested one, or if that is empty, the model's stored dtype.
+    """The requested dtype of a server, or if that is empty, the model's stored dtype.
 
     `config` is the model's config.json. Without a known dtype in either, it is float32, the
     largest.

@@ -50,7 +50,7 @@ class BlockRunner:
     """Records that are not in the log yet."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all blocks of the plan. Yields the new records of each block when it has ended.
+        """Run all blocks of the plan, and yield the new records of each block once it has ended.
 
         A block has the requests of one method, on one task, at one temperature and load, in one
         pass over the prompts. `done` has the records of earlier parts of the run, which are not
@@ -138,7 +138,8 @@ class BlockRunner:
         num_active = 0  # samples under way
 
         async def complete_turns(sample: Sample) -> None:
-            """Complete the turns of a sample that have no record, in order, by the block's server.
+            """Complete in order those turns of a sample that have no record, with the block's
+            server.
 
             The new records of all samples are written when none is under way (`num_active` is 0).
             """
@@ -167,7 +168,7 @@ class BlockRunner:
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, clock: BlockClock
     ) -> Record:
-        """Complete one turn of a sample (a prompt). Any error becomes an error record.
+        """Complete a turn of a sample (a prompt). Any error becomes an error record.
 
         `key` names the method, prompt and turn. `clock` gets the time of the request. If the
         server's process ended, the error says so too.
@@ -240,8 +241,9 @@ class BlockRunner:
 class ServerBackend:
     """The servers of a source. `run` runs a coroutine in the event loop of the servers' clients.
 
-    `blocks` are the headers of the blocks that were run. `num_at_once` is the run's largest
-    --concurrency, for the warm-up; 1 if requests come only at a rate.
+    `blocks` are the headers of the blocks that were run. `num_at_once` is the number of requests
+    that the warm-up sends at once. It is the run's largest --concurrency, or 1 if requests come
+    only at a rate.
     """
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:

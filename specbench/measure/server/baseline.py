@@ -21,7 +21,7 @@ def refuse_drafts(method: str, num_drafts: int, where: str) -> None:
     Args:
         method: the label of the server's method. Only the baseline must not draft.
         num_drafts: the drafts, or draft tokens, that the server counted.
-        where: in which requests the server drafted, for the message, such as "on gsm8k".
+        where: a phrase for the message about the requests with drafts, such as "on gsm8k".
 
     Raises:
         UserError: the label is the baseline's, and there were drafts.

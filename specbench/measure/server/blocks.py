@@ -1,6 +1,7 @@
-"""Blocks of requests to servers. A block has the requests of one method on one task at one load.
+"""Divide a run's requests to servers into blocks, and send the requests of a block at its load.
 
-Each pass begins with another method, so that drift of the machine affects all methods alike.
+A block has the requests of one method on one task at one load. Each pass begins with another
+method, so that drift of the machine affects all methods alike.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class Block:
     method: str
     """The method's label."""
     samples: tuple[Sample, ...]
-    """The samples; there is at least one."""
+    """The samples, of which there is at least one."""
 
     @property
     def first(self) -> Sample:
@@ -53,7 +54,7 @@ class Block:
 
 
 class BlockClock:
-    """The time of a block: the seconds in which at least one request is under way.
+    """Measures the time of a block: the seconds in which at least one request is under way.
 
     A request is under way from when it is sent to its last token. Later events, such as a count of
     tokens, and the client's work between requests do not add to the time. With `has_rate`, requests
@@ -79,7 +80,7 @@ class BlockClock:
 
     @property
     def duration_s(self) -> float:
-        """Seconds of the block; 0 if no request was sent, or the clock went back.
+        """The seconds of the block, or 0 if no request was sent, or the clock went back.
 
         At a rate, these are the seconds from the start of the block to the end of the last request.
         Otherwise they are the seconds during which at least one request was under way.
@@ -96,7 +97,7 @@ class BlockClock:
 
     @property
     def client_s(self) -> float:
-        """CPU seconds of the client (this thread) in the block, without the untimed ones."""
+        """The CPU seconds of the client (this thread) in the block, without the untimed ones."""
         return thread_time() - self._cpu_began
 
 
@@ -109,9 +110,8 @@ def block_header(
 ) -> BlockHeader:
     """The header of a block that was measured.
 
-    `records` are its new records; its other `num_before` records come from earlier parts of the
-    run. `client_s` are CPU seconds of the client. `counters` has the growth of the server's
-    counters.
+    `records` are its new records. The others, `num_before`, come from earlier parts of the run.
+    `client_s` are CPU seconds of the client. `counters` has the growth of the server's counters.
     """
     first = block.first
     return BlockHeader(
@@ -132,7 +132,7 @@ def block_header(
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
-    """All blocks of a plan, in order. A block has the samples of one cell, for one method.
+    """All blocks of a plan in order. A block has the samples of a cell for one method.
 
     A sample is a prompt with its turns. A cell is one pass over the prompts (`repeat`, from 0) at
     one temperature, task and load (requests at once or per second). Each method has a server.
@@ -196,7 +196,7 @@ async def at_load(
         async with beside([at_times(repeated, repeat)]):
             await at_times(missing, complete)
         return
-    # The number of places that `samples` leave free. The other samples fill them, again and again.
+    # The number of places that `samples` leave free, which the other samples fill again and again.
     num_beside = max(0, min(load.concurrency, len(block_samples)) - len(samples))
     endless = cycle(sample for sample in block_samples if sample.key(0) not in unfinished)
     async with beside(repeat_on(endless, repeat) for _ in range(num_beside)):
@@ -239,7 +239,7 @@ class Arrival(NamedTuple):
     """A sample of a block at a request rate."""
 
     due_s: float
-    """When it begins, in seconds after the block's start."""
+    """The seconds after the block's start at which it begins."""
     sample: Sample
     """The sample."""
 

@@ -14,7 +14,7 @@ from specbench.types import Record, RecordKey
 def chat_request(
     plan: Plan, records: Mapping[RecordKey, Record], key: RecordKey, sample: Sample
 ) -> ChatRequest:
-    """The request for a turn: the user's turns up to it, with the replies to the earlier turns.
+    """The request for a turn, with the user's turns up to it and the replies to the earlier turns.
 
     The replies are taken from `records`. `key` names the method, prompt and turn; `key.request` is
     the same without the method.
@@ -34,7 +34,7 @@ def chat_request(
 
 @dataclass(slots=True)
 class Repeats:
-    """Sends requests again that already have records, only to keep a server at its load."""
+    """Sends requests that already have records again, only to keep a server at its load."""
 
     plan: Plan
     """The run."""
@@ -48,7 +48,8 @@ class Repeats:
     """Requests sent so far."""
 
     async def send(self, sample: Sample) -> bool:
-        """Send the turns of a sample again, in order, and drop the answers. False if one fails.
+        """Send the turns of a sample again in order, and drop the answers. Returns False if one
+        fails.
 
         If a turn has no request, it and the turns after it are left out. This is not a failure: an
         earlier turn of the run has no answer, or the model cannot read a token of the prompt.

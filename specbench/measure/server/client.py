@@ -1,7 +1,9 @@
-"""Send requests to a server. The result is a streamed and timed answer, or why there is none.
+"""Send requests to a server. The result is a streamed answer with its times, or the reason why
+there is none.
 
 A request is sent again only if the server refused it before it began to answer. A connection is
-reused only right away, because servers drop idle connections, which would look like a failure.
+reused only right away, because servers drop idle connections, and a dropped one would look like a
+failure.
 """
 
 from __future__ import annotations
@@ -28,21 +30,21 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 CONNECT_S = 10.0
-"""Most seconds to connect."""
+"""The most seconds to connect."""
 SHORT_S = 5.0
-"""Most seconds for a short question to the server."""
+"""The most seconds for a short question to the server."""
 REQUEST_S = 600.0
-"""Most seconds for a request, by default."""
+"""The most seconds for a request, by default."""
 KEPT_S = 1.0
 """Seconds after which an idle connection is not used again."""
 MOST_TEXT = 4 * 2**20
-"""Most bytes of a server's list of models, version or metrics."""
+"""The most bytes of a server's list of models, version or metrics."""
 MOST_ATTEMPTS = 4
-"""Most times that a request is sent if the server refuses it."""
+"""The most times that a request is sent if the server refuses it."""
 FIRST_WAIT_S = 0.25
 """Seconds before the second attempt. The wait doubles with each further attempt."""
 MOST_WAIT_S = 10.0
-"""Most seconds before an attempt."""
+"""The most seconds before an attempt."""
 _REFUSALS = (429, 503)
 """HTTP statuses with which a server says that it did not begin the request."""
 _MOST_ERROR = 64 * 2**10
@@ -218,7 +220,7 @@ async def _refusal(response: ClientResponse) -> RequestFailed:
 
 
 async def _start_of(response: ClientResponse) -> str:
-    """The error message in a response, or else its text, cut to _SHOWN characters.
+    """The error message in a response, or the whole text without one, cut to _SHOWN characters.
 
     The message is in JSON: `{"error": "..."}`, `{"error": {"message": "..."}}` or
     `{"message": "..."}`. At most _MOST_ERROR bytes are read. The user's API key is removed.

@@ -1,4 +1,4 @@
-"""Read the counters of a server, in Prometheus's text format, and how much they grew.
+"""Read the counters of a server, which are in Prometheus's text format, and how much they grew.
 
 Each engine's file lists the metrics that matter. Values are summed over labels, so that the counts
 of a server with several engines cover all of them.
@@ -16,7 +16,7 @@ from specbench.measure.server.engine import load_engine
 from specbench.types import Record
 
 SETTLE_S = 0.05
-"""Seconds that a server is given to update its counters."""
+"""Seconds in which a server can update its counters."""
 _POLL_S = 0.005
 """Seconds between two readings of counters that are not up to date."""
 
@@ -52,7 +52,9 @@ def read_counters(text: str) -> dict[str, float]:
 
 
 def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """The growth of every counter. If a counter fell, the server restarted, and it is empty."""
+    """The growth of every counter. It is empty if a counter fell, because then the server
+    restarted.
+    """
     if any(after.get(counter, 0.0) < count for counter, count in before.items()):
         return {}
     return {counter: count - before.get(counter, 0.0) for counter, count in after.items()}
@@ -74,7 +76,7 @@ class AnswerCounts:
         request of this run may be under way.
 
         The record stays as it is if the counters have not grown by exactly the answer's tokens
-        within SETTLE_S seconds: then they lag, or also count the requests of other clients.
+        within SETTLE_S seconds. In that case they lag, or also count the requests of other clients.
         """
         before = self.counters  # counts by name
         deadline = perf_counter() + SETTLE_S

@@ -1,4 +1,4 @@
-"""The description of a serving engine: its title, methods, command line, requests and metrics."""
+"""Describe serving engines by their titles, methods, command lines, requests and metrics."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -52,9 +52,11 @@ class Launch:
     scope: Scope
     """How long the method remembers tokens, such as for a run."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The user's options in the form that the engine gets, by the engine's names."""
+    """The user's options as the engine gets them, by the engine's names."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same options in the form of a run's header: a file has its name, hash and content."""
+    """The same options as a run's header has them. A file is described by its name, hash and
+    content.
+    """
     gpu_share: float = 0.0
     """Share of a GPU's memory; 0 for the engine's choice."""
     settings: SettingsHeader | None = None
@@ -74,7 +76,7 @@ class EngineMethod:
     title: str
     """Title in tables."""
     num_tokens: int = 0
-    """Tokens per draft by default; 0 if the method decides."""
+    """The default number of tokens per draft, or 0 if the method decides."""
     weights: str | None = None
     """The name, on model cards, of the method whose weights it reads; None if it reads none."""
     needs_weights: bool = True
@@ -82,7 +84,9 @@ class EngineMethod:
     scopes: tuple[Scope, ...] = ()
     """The scopes that it can have, the engine's default first; empty if there is no choice."""
     is_chain: bool = False
-    """True if it drafts token by token, so that a short draft is the beginning of a longer one."""
+    """True if it drafts token by token, so that each short draft is the beginning of a longer
+    one.
+    """
     is_default: bool = True
     """False for a method that needs a special installation or model: it runs only if named."""
     since: str = ""
@@ -105,7 +109,7 @@ METHODS = {
     "eagle": EngineMethod("EAGLE", 4, "eagle", is_chain=True),
     "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", is_chain=True),
 }
-"""Methods that several engines have, and that draft alike in all of them."""
+"""Methods that draft alike in several engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +157,13 @@ class Engine:
     weight_bytes: Callable[[Path, Dtype], int] = folder_bytes
     """Bytes of a folder's weights in a dtype."""
     process_bytes: int = 4 * 10**9
-    """Estimated bytes of memory of a server without weights and caches. On a GPU, it needs as many
-    bytes of the machine's memory, and of the GPU's.
+    """The estimated bytes of a server without weights and caches. A server on a GPU needs as many
+    bytes of the machine's memory and of the GPU's.
     """
     cpu_cache_gib: int = 0
-    """GiB that it always reserves for keys and values on a CPU; 0 if it reserves only its need."""
+    """The GiB that it always reserves for keys and values on a CPU, or 0 if it reserves what it
+    needs.
+    """
     fills_gpu: bool = True
     """True if it takes all memory of a GPU, or a share that it is given."""
     share_flag: str = ""

@@ -1,4 +1,4 @@
-"""Check the user's further arguments for an engine. None may change what specbench sets."""
+"""Check the user's further arguments for an engine, which must not change what specbench sets."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from specbench.measure.server.engine import Engine
 _FLAG_END = re.compile("[=.]")
 """The end of a flag in a word: `--flag=value`, or vLLM's `--flag.key value`."""
 _SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
-"""How the names of flags that choose or change speculation begin, in all engines."""
+"""The beginnings of the names of flags that choose or change speculation, in all engines."""
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) -> str:
-    """The version of an installed engine; empty if it cannot be found.
+    """The version of an installed engine, or an empty text if it cannot be found.
 
     The version is in the metadata of the engine's Python package, if the environment of `program`
     has it. Else it is what `program --version` prints. A program that only starts the engine
@@ -103,6 +103,6 @@ def check_version(engine: Engine, name: str, version: str) -> None:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """The parts of a version's number, such as (0, 32, 0); empty if it has none."""
+    """The parts of a version's number, such as (0, 32, 0). Empty if the version has no number."""
     match = _VERSION.match(version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()

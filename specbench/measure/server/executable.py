@@ -23,7 +23,7 @@ class Executable(NamedTuple):
 
 
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
-    """The engine's command: as the user gave it, from the PATH, or for the engine's wheel.
+    """The engine's command as the user gave it, from the PATH, or for the engine's wheel.
 
     A wheel is a Python package that contains the engine, but no command. The script `launcher`
     serves it, if the user gave no command and the engine's executable is not installed.

@@ -1,4 +1,4 @@
-"""Find out what a server is: its software, the model that it serves, and the requests it takes.
+"""Find out which software a server runs, which model it serves, and which requests it takes.
 
 The user's mistakes show here, before a run starts.
 """
@@ -40,7 +40,7 @@ _MOST_CONTEXT = 2**31
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that answers, and what was found out about it."""
+    """What was found out about a server that answers."""
 
     header: ServerHeader
     """The server's part of the header of a run."""
@@ -53,7 +53,7 @@ class FoundServer:
     offset: PromptOffset = UNKNOWN_OFFSET
     """Tokens that the server adds to the prompts that are rendered here."""
     num_drafts: int = 0
-    """Drafts that the server counted for its first answer; 0 without counts."""
+    """The drafts that the server counted for its first answer, or 0 without counts."""
     is_lossy: bool = False
     """True if, by its settings, its rule of acceptance changes the output's distribution."""
 
@@ -133,7 +133,9 @@ async def _models_at(client: Client) -> str:
 
 
 def _num_drafts(answer: Answer, growth: Mapping[str, float]) -> int:
-    """Drafts of an answer: the larger of its own count and the growth of the server's counters."""
+    """The drafts of an answer: its own count, or the growth of the server's counters if that is
+    larger.
+    """
     return max(answer_drafts(answer.counts), counted_drafts(growth))
 
 
@@ -161,13 +163,13 @@ class _ServedModel(NamedTuple):
     context: int | None
     """Length of its context in tokens; None if the server does not report it."""
     owner: str | None = None
-    """The owner that the server names: some servers give their own name."""
+    """The owner that the server names. Some servers give their own name."""
 
 
 def _served_model(
     models_json: str, address: str, card: ModelCard, served_model: str
 ) -> _ServedModel:
-    """The model of a card in the list of a server: its name there, its context and its owner.
+    """A card's model in the list of a server, with its name there, its context and its owner.
 
     Args:
         models_json: the server's answer at `/v1/models`.
@@ -204,7 +206,7 @@ def _served_model(
 
 
 def _context(model: _ListedModel, address: str) -> int | None:
-    """Length of a model's context at a server, in tokens; None if not reported, or not credible.
+    """The length of a model's context at a server in tokens. None if not reported, or not credible.
 
     Raises:
         UserError: `max_model_len`, which bounds every request, is not positive.
@@ -265,7 +267,7 @@ async def _software(client: Client, owner: str | None) -> _Software:
 
 
 async def _version_at(client: Client, path: str, key: str) -> str | None:
-    """The text that the JSON object at a path has for a key; None if it has none."""
+    """The text that the JSON object at a path has for a key, or None if it has none."""
     version = (await _object_at(client, path)).get(key)
     return version if isinstance(version, str) else None
 
@@ -281,7 +283,7 @@ async def _is_lossy(client: Client, software: _Software) -> bool:
 
 
 async def _object_at(client: Client, path: str) -> dict[str, Any]:
-    """The JSON object at a path; empty if there is none."""
+    """The JSON object at a path, or an empty one if there is none."""
     try:
         answer: Any = msgspec.json.decode(await client.get(path))
     except (RequestFailed, msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Runs a command, and ends it with all its descendants when the program that started it is gone.
+"""Run a command, and end it with all its descendants when the program that started it is gone.
 
 `python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open. When
 it is closed, by that program or by the system after the program was killed, everything that was

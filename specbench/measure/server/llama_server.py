@@ -43,7 +43,7 @@ def _flash_attention(module: Any, word: str) -> Any:
 
 
 def _speculation(module: Any, name: str) -> Any:
-    """The wheel's value for a kind of speculation: a list of one."""
+    """The wheel's value for a kind of speculation, which is a list of one kind."""
     kinds = module.common_speculative_type
     return [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}")]
 
@@ -116,7 +116,7 @@ def free_flags() -> list[str]:
 
 
 def refusal(words: Sequence[str]) -> str:
-    """Why a user's arguments cannot be passed to the wheel; empty if they can."""
+    """The reason why a user's arguments cannot be passed to the wheel. Empty if they can."""
     free = {name: flag for name, flag in _flags().items() if flag.is_free}
     try:
         _, unknown = _parser(free).parse_known_args(words)

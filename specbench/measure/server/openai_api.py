@@ -1,4 +1,4 @@
-"""Requests and streams of the OpenAI API, as vLLM 0.32 and many other servers take and send them.
+"""Make requests and read streams of the OpenAI API, as vLLM 0.32 and many other servers use them.
 
 Fields that only vLLM sends are in vLLM's file in `engines`. Those of TensorRT-LLM are here.
 """
@@ -24,7 +24,7 @@ _UNFILTERED: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty
 
 
 def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
-    """A protocol of the OpenAI API: a form of requests and answers.
+    """A protocol of the OpenAI API, which is a form of requests and answers.
 
     A request goes to `/v1/completions` with the prompt as token ids, or with `is_chat` to
     `/v1/chat/completions` with the prompt as messages. With `returns_ids`, it also asks for the
@@ -87,7 +87,7 @@ class _DraftCounts(Counts, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    """New text and tokens of an answer, and at the end the reason for it."""
+    """New text and tokens of an answer, and with the last ones the reason why it ended."""
 
     index: int | None = None
     text: str | None = None

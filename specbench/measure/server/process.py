@@ -23,7 +23,7 @@ _MOST_BYTES_SHOWN = 64 * 2**10
 
 
 class ServerProcess:
-    """A running command, with a keeper that ends it whatever happens to this program.
+    """A running command, and a keeper that ends the command whatever happens to this program.
 
     The command gets this process's environment variables, except those that specbench set for its
     threads, and also those in `variables` that are not set. Its output is appended to `log`.
@@ -47,7 +47,7 @@ class ServerProcess:
 
     @property
     def process_id(self) -> int:
-        """The process id of the command, or of its keeper if the command has ended."""
+        """The id of the command's process, or of the keeper's if the command has ended."""
         with suppress(psutil.Error):
             for child in psutil.Process(self._keeper.pid).children():
                 return child.pid
@@ -73,7 +73,7 @@ class ServerProcess:
         return " | ".join(lines_with_text[-_NUM_LINES_SHOWN:]) or "it printed nothing"
 
     def death(self, when: str = "") -> str:
-        """A sentence about the end of the command, for a message; empty while it runs.
+        """A sentence for a message about how the command ended. Empty while it runs.
 
         `when` follows the status in the message, such as " while it started".
         """

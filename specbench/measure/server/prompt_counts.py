@@ -23,12 +23,13 @@ _LONGER_CHAT: Sequence[Message] = (
 )
 """A chat of two turns. Compared with a chat of one turn, it shows the tokens that a turn adds."""
 _MOST_PER_TURN = 8
-"""The most tokens that a turn may add to the difference. More mean that it depends on the text."""
+"""The most tokens that a turn may add to the difference. More would depend on the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOffset:
-    """Tokens that a server's prompts have in addition to the same prompts rendered here.
+    """The tokens that a server's prompts have in addition to those of the same prompts rendered
+    here.
 
     A negative number means that the server's prompts have fewer tokens.
     """
@@ -50,7 +51,8 @@ class PromptOffset:
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
-        """The most tokens that a whole prompt may lack: special tokens in texts may have fewer.
+        """The most tokens that a whole prompt may lack, since special tokens in texts may be fewer
+        there.
 
         They are 8 tokens, or 1 % of the prompt if that is more. If the offset is unknown, they are
         40 tokens, or 10 %.
@@ -97,7 +99,7 @@ async def find_offset(
 
 
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
-    """The number of a prompt's tokens that a server read, by its own count; 0 if unknown.
+    """The number of a prompt's tokens that a server read by its own count, or 0 if unknown.
 
     A count may leave out tokens that come from a cache. The first case that fits decides:
     - no count, or 1 (all but the last token may come from a cache): unknown;
@@ -145,7 +147,7 @@ def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...
 
 
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
-    """The message about a prompt that a server cut; empty if it read the whole prompt.
+    """The message about a prompt that a server cut, or an empty text if it read the whole prompt.
 
     `num_read` is the number of prompt tokens that the server read, 0 if unknown. `num_sent` is the
     number of tokens as rendered here. `turn` is the turn of the chat, from 0.

@@ -1,4 +1,4 @@
-"""Make records of a server's answers: their tokens, times and steps, counted as in our engine.
+"""Make records of a server's answers, with tokens, times and steps counted as in our engine.
 
 Answers whose counts contradict each other are refused.
 """
@@ -30,7 +30,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, Serving, StopReason
 
 _DIGITS = 6
-"""Decimals of seconds that are kept: they are microseconds."""
+"""The decimals of seconds that are kept: whole microseconds."""
 
 
 def make_record(
@@ -54,7 +54,7 @@ def make_record(
             times of `perf_counter` at which the request was sent and tokens arrived.
         codec: tokens to text and back.
         began: time of `perf_counter` at which the block of requests began.
-        is_prompt_sent: True if the prompt was sent as tokens: the server must count as many.
+        is_prompt_sent: True if the prompt was sent as tokens. Then the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
         offset: tokens that the server's chat template adds to our prompts, and its latest prompts.
 
@@ -98,8 +98,8 @@ def make_record(
 def _num_tokens(answer: Answer, token_ids: Sequence[int]) -> int:
     """The number of an answer's tokens.
 
-    If the server sent text only, its own count is used, if any: the tokens of the text may differ
-    from the tokens that the model generated.
+    If the server sent text only, its own count is used if there is one, because the tokens of the
+    text may differ from those that the model generated.
     """
     if answer.token_ids is None and answer.num_tokens is not None:
         return answer.num_tokens
@@ -175,14 +175,14 @@ def _drafts_by_accepted(counts: Counts) -> tuple[int, ...] | UnsetType:
 
 
 def _seconds(milliseconds: float | None) -> float | None:
-    """A server's time in seconds; None if it sent none."""
+    """A server's time in seconds, or None if it sent none."""
     if milliseconds is None or milliseconds < 0:
         return None
     return milliseconds / 1e3
 
 
 def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
-    """The token ids of an answer: those that the server sent, or else those of the answer's text.
+    """The token ids of an answer as the server sent them, or else those of the answer's text.
 
     An end token that the server left out is added. llama.cpp also leaves out tokens that end within
     a character of several bytes. So if the server counted more tokens (`answer.num_tokens`, None
@@ -222,7 +222,7 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[i
 
 
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
-    """Tokens emitted per step [steps]; empty if the server does not list the steps with a draft.
+    """The tokens that each step emitted [steps]. Empty if the server does not list its steps.
 
     A step emits its accepted draft tokens and one more token. Tokens that a step accepted beyond
     the end of the answer are left out. Steps that are not listed had no draft, and emit one token

@@ -1,4 +1,4 @@
-"""Set up a run on servers that are already running: ask each of them what it is."""
+"""Set up a run on servers that are already running, by asking each of them what it is."""
 
 import asyncio
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class RunningSetup(ServedSetup):
 
     @property
     def context(self) -> int | None:
-        """Length of the shortest context in tokens; None if no server reports one."""
+        """The length of the shortest context in tokens, or None if no server reports one."""
         contexts = [server.context for server in self.servers.values() if server.context]
         return min(contexts, default=None)
 

@@ -40,7 +40,7 @@ class SizedChoice(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """The options of a method at a load and all higher loads, up to that of the next row."""
+    """The options of a method from a load up to the load of the next row."""
 
     load: int
     """The lowest load: a number of requests at once."""
@@ -50,10 +50,12 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True)
 class ServedSettings:
-    """The settings of an engine's methods, from a file."""
+    """The settings of an engine's methods from a file."""
 
     rows_by_label: Mapping[str, Sequence[_Row]]
-    """The rows of each method that was tuned, by its name, with its weights if they were given."""
+    """The rows of each tuned method, by its name together with the weights that were given for
+    it.
+    """
     source: SettingsHeader
     """The file: its name (`source.source`) and hash."""
     engine: Engine
@@ -124,7 +126,7 @@ class ServedSettings:
 
 
 def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None:
-    """The settings of a run that starts an engine; None for the sizes of the papers.
+    """The settings of a run that starts an engine, or None for the papers' sizes.
 
     `spec` has the run's options: `settings` is PAPER or a file, and loads are requests at once
     (`concurrency`) or per second (`request_rates`).
@@ -150,7 +152,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
                 f"{wanted}.",
                 _HINT,
             )
-    # Numbers of requests at once: 1 if no load is given, and none if only rates are given.
+    # The numbers of requests at once: 1 if no load is given, and none if only rates are given.
     loads = spec.concurrency or (() if spec.request_rates else (1,))
     source = SettingsHeader(path.name, sha256=sha256(path.read_bytes()).hexdigest())
     rows_by_label = {label: _rows(path, label, options) for label, options in file.methods.items()}
@@ -158,7 +160,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
 
 
 def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
-    """The rows of a method in a settings file, by rising load. The first load is 1.
+    """The rows of a method in a settings file, in the order of rising loads from 1.
 
     `options` has the method's settings by name. `options[_KEY]` is a list of pairs, such as
     `[[1, "num_tokens=3"], [8, ""]]`: the lowest load of a row, and its options as a text. `path`

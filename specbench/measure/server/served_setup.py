@@ -1,4 +1,4 @@
-"""The common part of all setups with servers: the model's tokenizer, and the servers by label."""
+"""Hold what all setups with servers share: the model's tokenizer, and the servers by label."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ServedSetup:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels in table order: the baseline first."""
+        """The labels in table order, in which the baseline is first."""
         return tuple(sorted(self.servers, key=lambda label: label != BASELINE))
 
     def make_info(

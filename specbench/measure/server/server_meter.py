@@ -1,4 +1,4 @@
-"""Measure a server's memory and energy on this machine, and the use of the CPU by idle servers.
+"""Measure a server's memory and energy on this machine, and how much CPU and GPU idle servers use.
 
 Energy is measured for whole GPUs and processor packages, so it is unknown if other programs use
 them.
@@ -31,7 +31,7 @@ from specbench.machine.processes import (
 )
 
 _LEAST_SHARE = 0.01
-"""Share of a core's time below which an idle server counts as resting."""
+"""An idle server that takes less than this share of a core's time counts as resting."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ELSEWHERE = "the server is on another machine, or its process is unknown"
 _OTHERS_ON_GPU = "other programs used {}"
@@ -39,7 +39,7 @@ _OTHERS_ON_CPU = "other programs used the processor"
 
 
 def local_process(url: str) -> int:
-    """The process id of a server at an address; 0 if it is on another machine, or unknown."""
+    """The process id of the server at an address, or 0 if it is unknown or on another machine."""
     address = urlsplit(url)
     is_local = address.hostname in _LOOPBACK and address.port
     return listening_process(address.port) if is_local and address.port else 0
@@ -59,7 +59,7 @@ class ServerMeters:
 
     def __init__(self, meter: EnergyMeter) -> None:
         self._meter = meter
-        # By the server's process id, then by counter: watts while the server was idle.
+        # The watts while a server was idle, by the server's process id, then by counter.
         self._idle_w: dict[int, dict[str, float]] = {}
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
@@ -76,7 +76,9 @@ class ServerMeters:
 
 
 async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
-    """Watts by energy counter, measured while no request is under way; empty without counters."""
+    """The watts by energy counter, measured while no request is under way. Empty without
+    counters.
+    """
     joules_before, began = meter.read(), perf_counter()
     if not joules_before:
         return {}
@@ -111,14 +113,15 @@ class BlockMeter:
         self._moment = read_moment()  # CPU times of the machine and of this process
         self._joules = meter.read()  # by counter of energy
         self._began = perf_counter()
-        # By GPU ("GPU 0"), the time of its latest sample, in microseconds of the driver's clock.
+        # The time of the latest sample of each GPU ("GPU 0"), in microseconds of the driver's
+        # clock.
         self._sampled_us = {
             gpu: max((sample.timeStamp for sample in _gpu_samples(card, 0)), default=0)
             for gpu, card in meter.cards.items()
         }
 
     def header_fields(self) -> dict[str, Any]:
-        """Values of the block up to now, by the names of fields in its header."""
+        """The values of the block up to now, by the names of its header's fields."""
         return {
             "idle_cpu_s": self.idle_cpu_s(),
             "idle_gpu": self.idle_gpu(),
@@ -126,7 +129,9 @@ class BlockMeter:
         }
 
     def idle_cpu_s(self) -> dict[str, float]:
-        """CPU seconds that other servers used in the block, by method, without resting servers."""
+        """The CPU seconds that other servers used in the block, by method. Resting servers are left
+        out.
+        """
         least_s = _LEAST_SHARE * (perf_counter() - self._began)
         now_s = self._cpu_seconds()
         used_s = {method: now_s[method] - before_s for method, before_s in self._cpu_s.items()}
@@ -137,10 +142,11 @@ class BlockMeter:
         }
 
     def idle_gpu(self) -> dict[str, float]:
-        """Shares of a GPU's time that servers other than the block's used, by method; without 0.
+        """The shares of a GPU's time that servers other than the block's used, by method. Zeros are
+        left out.
 
-        A server's share is its largest in the samples since the block began, of all GPUs that have
-        an energy counter.
+        A server's share is the largest in any sample since the block began, on any of the GPUs that
+        have an energy counter.
         """
         percents: dict[str, int] = {}  # of all servers, by method
         for gpu, card in self._meter.cards.items():
@@ -161,7 +167,7 @@ class BlockMeter:
         return self._process_ids[method] != self._process_ids.get(self._method)
 
     def use(self) -> ServerUse:
-        """Memory of the block's server now, and its energy in the block.
+        """The memory of the block's server now, and the server's energy in the block.
 
         Each GPU and each processor package has an energy counter. A GPU's counter is used if the
         server has a process on it now, and only servers have. A package's counter is used if other
@@ -174,7 +180,7 @@ class BlockMeter:
             return ServerUse(absent=(ELSEWHERE,))
         seconds = perf_counter() - self._began
         growth_j = self._meter.growth(self._joules)  # joules by counter
-        # By counter, a phrase if other programs disturbed it, else an empty text.
+        # A phrase for each counter that other programs disturbed, and an empty text for the others.
         disturbances = {
             counter: self._disturbance(counter)
             for counter in growth_j
@@ -203,7 +209,9 @@ class BlockMeter:
         )
 
     def _disturbance(self, counter: str) -> str:
-        """A phrase if programs other than servers used a counter's GPU or package; else empty."""
+        """A phrase if programs other than servers used a counter's GPU or package, else an empty
+        text.
+        """
         card = self._meter.cards.get(counter)
         if card is None:  # the counter of a package
             return _OTHERS_ON_CPU if self._is_processor_shared() else ""

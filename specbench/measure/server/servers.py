@@ -1,4 +1,4 @@
-"""Running servers for a run's methods, each with a client that sends it requests."""
+"""Hold the running servers of a run's methods, each with a client that sends it requests."""
 
 import asyncio
 from collections import deque
@@ -21,7 +21,7 @@ DEATH_S = 3.0
 _POLL_S = 0.02
 """Seconds between two checks whether a process has ended."""
 _LATEST = 64
-"""Number of a server's latest prompts that are kept."""
+"""The number of a server's latest prompts that are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,11 +50,11 @@ class OpenServer:
     """Time of `perf_counter` at which its process counts as hanging; None while it answers."""
 
     def death(self) -> str:
-        """How its process ended; empty while it runs, and for a server that we did not start."""
+        """How its process ended. Empty while it runs, and for a server that we did not start."""
         return self.end() if self.end else ""
 
     async def wait_for_death(self) -> str:
-        """How the process of a server that no longer answers ended; empty as in `death`.
+        """How the process of a server that no longer answers ended, or an empty text as in `death`.
 
         Connections fail before the process has ended, so this waits for its end, for DEATH_S
         seconds at most. All requests share one deadline.

@@ -1,4 +1,5 @@
-"""Read a user's files for an engine's speculation: a whole configuration, or draft sizes by load.
+"""Read a user's files for an engine's speculation. They have a configuration, or draft sizes by
+load.
 
 `spec:file=FILE.json,name=NAME` is a method with the configuration in a file. `table=FILE.json` is
 an option with a file of draft tokens by requests at once, as [[first, last, tokens], ...].
@@ -16,7 +17,7 @@ from specbench.errors import UserError
 Row = tuple[int, int, int]
 """The first and the last number of requests at once, both included, and the draft tokens."""
 _ROWS = "[["
-"""How the rows of a table begin in JSON."""
+"""The beginning of a table's rows in JSON."""
 
 
 def read_configuration(file: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _wrong_table(file: str, reason: str) -> UserError:
 
 
 def file_facts(file: str, content: Any) -> dict[str, Any]:
-    """The name, hash and content of a file that was read, for the header of a run.
+    """The name, hash and content of a file, for the header of a run.
 
     Rows that were given without a file have only their content.
     """

@@ -30,11 +30,11 @@ from specbench.settings.run_method import label_of
 from specbench.types import Scope
 
 NUM_TOKENS = "num_tokens"
-"""The name of the option with the most tokens of a draft."""
+"""The name of the option for the most tokens of a draft."""
 SCOPE = "scope"
-"""The name of the option with how long a method remembers tokens."""
+"""The name of the option for how long a method remembers tokens."""
 WEIGHTS = "weights"
-"""The name of the option with a folder of draft weights."""
+"""The name of the option for a folder of draft weights."""
 _TABLE_KEY = "num_speculative_tokens_per_batch_size"
 """vLLM's name for a table of draft tokens by load. Its rows include both ends of a range."""
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -42,7 +42,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
-    """The methods that run, vanilla first if it runs: those named, or the engine's defaults.
+    """The methods that run, which are those named, or the engine's defaults. Vanilla is first.
 
     A choice is a method's name with the options that the user gave. `spec.choices` are the named
     methods, empty if there are none. `spec.is_baseline_run` is True if vanilla, the baseline, is
@@ -69,7 +69,7 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
 def choices_in_version(
     choices: Sequence[MethodChoice], engine: Engine, version: str, *, is_named: bool
 ) -> list[MethodChoice]:
-    """Keep the methods that this version of the engine has; all if the version is unknown ("").
+    """The methods that this version of the engine has, or all if the version is unknown ("").
 
     Raises:
         UserError: the version lacks a method that the user named (`is_named`), or its option.
@@ -186,7 +186,7 @@ def make_launches(
 def _weights(
     card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
 ) -> Path | None:
-    """The folder of a method's draft weights: as the user gave it, or from the model card.
+    """The folder of a method's draft weights, as the user gave it, or from the model card.
 
     None if the method reads no weights, or the card has none. Raises CheckpointError.
 
@@ -209,7 +209,7 @@ def _weights(
 
 
 def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
-    """The most tokens of a draft; 0 if the method decides.
+    """The most tokens of a draft, or 0 if the method decides.
 
     Raises:
         UserError: the text that the user gave is not a number of tokens.

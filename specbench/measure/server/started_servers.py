@@ -1,4 +1,4 @@
-"""Servers that a run starts for its methods, all together or one at a time."""
+"""Start servers for a run's methods, all together or one at a time, and end them."""
 
 import asyncio
 import re
@@ -39,7 +39,7 @@ class _ServerState:
     server: OpenServer | None = None
     """The running server; None if it does not run."""
     num_starts: int = 0
-    """Starts in a row: that of the last server that answered before a block, and those since."""
+    """The starts in a row. The first is that of the last server that answered before a block."""
     failure: str = ""
     """The reason to give when it is not started again."""
 
@@ -51,7 +51,7 @@ class _ServerState:
 
 @dataclass(slots=True, eq=False)
 class StartedServers:
-    """Servers that the run starts for its methods: all together, or each when its turn comes."""
+    """The servers that the run starts for its methods, all together or each when its turn comes."""
 
     launches: Mapping[str, Launch]
     """The servers to start, by method."""
@@ -64,7 +64,9 @@ class StartedServers:
     folder: Path
     """The folder of the logs."""
     wheel: str = ""
-    """The package that has the engine, with its version, which the server may not know; or ""."""
+    """The package that has the engine, with its version, or "". The server may not know this
+    version.
+    """
     request_s: float | None = None
     """Seconds that a request may take; None for the default."""
     arrangement: Arrangement | None = None
@@ -195,7 +197,7 @@ class StartedServers:
 
 
 def without_folders(argument: str) -> str:
-    """An argument of a command, with paths cut to the names of files or folders."""
+    """An argument of a command, with its paths cut to the names of files or folders."""
     return _FOLDERS.sub("", argument)
 
 

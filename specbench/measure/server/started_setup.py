@@ -96,7 +96,7 @@ class StartedSetup(ServedSetup):
         return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
 
     def describe(self) -> SetupInfo:
-        """The setup's part of the run's header, with its warnings."""
+        """The setup's part of the run's header, with warnings."""
         warnings = [  # about methods that remember earlier requests of the run
             _MEMORY_WARNING.format(label, self._memory_hint(launch))
             for label, launch in self.servers.items()
@@ -148,7 +148,7 @@ class StartedSetup(ServedSetup):
         return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
-        """If the servers are up side by side. A continued run does as before (see its header)."""
+        """The arrangement of the servers. A continued run keeps the one in its header."""
         if before is not None and before.blocks:
             return before.arrangement
         return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
@@ -276,13 +276,13 @@ def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
 
 
 def _num_at_once(spec: RunSpec) -> int:
-    """The number of requests that a server has to work on at once."""
+    """The number of requests that a server has to work on at once, for all loads of the run."""
     least = _SLOTS_AT_A_RATE if spec.request_rates else 1
     return max([least, *spec.concurrency])
 
 
 def _device(requested: str) -> str:
-    """The device that an engine takes, from the text of --device: cpu or cuda.
+    """The device that an engine takes (cpu or cuda), from the text of --device.
 
     For "auto" it is a GPU if the driver reports one. Torch is not asked, since an engine may use
     another torch. Raises UserError if a GPU is numbered (cuda:1).

@@ -1,4 +1,4 @@
-"""The form of the requests that servers take, and of their answers.
+"""Define the form of the requests that servers take, and of their answers.
 
 A `StreamProtocol` turns requests into JSON, and JSON into events. Those of the OpenAI API are in
 `openai_api`; an engine's own protocol is in its file in `engines`. `answer_reader` puts the events
@@ -22,7 +22,7 @@ _MOST_SEED = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request with its prompt as tokens and as a chat, for servers that take no tokens."""
+    """A request with its prompt as tokens, and as a chat for servers that take no tokens."""
 
     request: Request
     """The prompt as tokens, with the sampling and the most new tokens."""
@@ -52,7 +52,9 @@ class Counts(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event of a stream: new text, new tokens, and at the end why it ended, and the counts."""
+    """One event of a stream, with new text or tokens. The last has the reason of the end, and
+    counts.
+    """
 
     text: str = ""
     """New text, or all text so far if `is_whole`."""
@@ -93,7 +95,7 @@ class StreamProtocol:
     read: Callable[[bytes], Event]
     """Makes an event from the JSON of a `data:` line. Raises ValueError if it has another form."""
     takes_tokens: bool = True
-    """True if prompts are sent as tokens, False if as messages of a chat."""
+    """True if prompts are sent as tokens, False if they are sent as messages of a chat."""
     keeps_connections: bool = True
     """False for servers that drop connections although they said they would keep them."""
 

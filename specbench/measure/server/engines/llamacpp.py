@@ -1,5 +1,5 @@
-"""llama.cpp: `llama-server`, or the wheel xllamacpp, with the flags of build 11434. Models are GGUF
-files.
+"""Start llama.cpp, as `llama-server` or in the wheel xllamacpp, with the flags of build 11434.
+Models are GGUF files.
 """
 
 from pathlib import Path
@@ -69,7 +69,7 @@ METHODS: dict[str, EngineMethod] = {
 chains, because they draft other tokens when there are several requests at once.
 """
 _NGRAM_SIZE = 3
-"""Length in tokens of the n-gram that is looked up: the longest of PLD."""
+"""The length in tokens of the n-gram that is looked up. It is PLD's longest."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
 """Flags for float32 weights. Without them, flash attention and the cache stay in float16."""
@@ -100,7 +100,7 @@ def _arguments(launch: Launch) -> list[str]:
         no_cache_prompt=True,
         cache_ram="0",  # a text: set_flags leaves out the number 0
         spec_type=method.engine_name,
-        # The most tokens of a draft by a model or a head. These methods are named `draft-...`.
+        # The most tokens that a model or a head drafts. These methods are named `draft-...`.
         spec_draft_n_max=launch.num_tokens if method.engine_name.startswith("draft-") else None,
         spec_ngram_simple_size_n=_NGRAM_SIZE if has_default_size else None,
         spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,  # tokens of a draft

@@ -1,4 +1,4 @@
-"""SGLang: `python -m sglang.launch_server`, with the flags of version 0.5."""
+"""Start SGLang, with `python -m sglang.launch_server` and the flags of version 0.5."""
 
 import sys
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ METHODS: dict[str, EngineMethod] = {
 }
 """The methods of SGLang. `num_tokens` is the number of drafting steps."""
 _CHAINS = ("sps", "eagle", "eagle3", "mtp")
-"""Methods that draft step by step: chains, unless `eagle_topk` is above 1."""
+"""Methods that draft step by step. They draft chains, unless `eagle_topk` is above 1."""
 
 
 def _arguments(launch: Launch) -> list[str]:
@@ -180,7 +180,7 @@ def _read(event_json: bytes) -> stream.Event:
 
 
 def _num_accepted(meta: _Meta) -> int | None:
-    """The number of accepted draft tokens of an answer; None if SGLang does not report it."""
+    """The number of accepted draft tokens of an answer, or None if SGLang does not report it."""
     if meta.spec_num_correct_drafts is not None:
         return meta.spec_num_correct_drafts
     if meta.spec_verify_ct is None or meta.completion_tokens is None:

@@ -1,4 +1,4 @@
-"""vLLM: `vllm serve`, with the flags, configurations and metrics of versions 0.32 and 0.33."""
+"""Start vLLM, with `vllm serve` and the flags, configurations and metrics of 0.32 and 0.33."""
 
 import json
 from collections.abc import Mapping
@@ -219,7 +219,7 @@ class AnswerMetrics(Struct, frozen=True):
     speculative_decoding: _DraftCounts | None = None
 
     def counts(self) -> Counts:
-        """These times and counts with our names."""
+        """The times and counts, by our names."""
         return replace(
             self.speculative_decoding or Counts(),
             prefill_ms=self.time_to_first_token_ms,
