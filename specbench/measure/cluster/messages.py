@@ -12,13 +12,11 @@ from specbench.types import Record, RecordKey, Request
 
 
 @dataclass(frozen=True)
-class WorkerReport:
-    """A run's setup on a worker's machine. No model is loaded yet."""
+class RemoteSetup:
+    """What a run's setup on a cluster and a worker's report about it have in common."""
 
-    address: str
-    """Address of the machine."""
     about: SetupInfo
-    """The setup's part of the header, with this machine as its environment."""
+    """The setup's part of the header, with a machine of the cluster as its environment."""
     title: str
     """The model and where it runs, in words."""
     labels: tuple[str, ...]
@@ -29,6 +27,14 @@ class WorkerReport:
     """Chats to tokens and back."""
     context: int | None
     """Length of the model's context in tokens; None if unknown."""
+
+
+@dataclass(frozen=True)
+class WorkerReport(RemoteSetup):
+    """A run's setup on a worker's machine. No model is loaded yet."""
+
+    address: str
+    """Address of the machine."""
 
     def check(self, run: SetupInfo) -> None:
         """Raise UserError unless this machine has the versions and files of the run.

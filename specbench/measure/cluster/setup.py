@@ -15,10 +15,9 @@ from specbench.log.methods import MethodHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.cluster.driver import ClusterBackend
-from specbench.measure.cluster.messages import WorkerReport
+from specbench.measure.cluster.messages import RemoteSetup, WorkerReport
 from specbench.measure.cluster.worker import SHARED_VARIABLES, Worker
 from specbench.measure.spec import AUTO, PAPER, RunSpec
-from specbench.models.chat import ChatCodec
 
 PLACE_S = 60.0
 """Seconds to wait until Ray has found places for the workers."""
@@ -27,25 +26,13 @@ MOST_RESTARTS = 3
 
 
 @dataclass(frozen=True)
-class ClusterSetup:
+class ClusterSetup(RemoteSetup):
     """The workers of a run, and the setup that they share. No model is loaded yet."""
 
     ray: Any
     """The module `ray`, connected."""
     actors: Sequence[Any]
     """Ray's handles of the workers. Ray ends a worker when its last handle is gone."""
-    about: SetupInfo
-    """The setup's part of the header."""
-    title: str
-    """The model, where it runs, and the number of workers, in words."""
-    labels: tuple[str, ...]
-    """The methods as records spell them, in table order."""
-    no_checkpoint: tuple[str, ...]
-    """Requested methods without a checkpoint."""
-    codec: ChatCodec
-    """Chats to tokens and back."""
-    context: int | None
-    """Length of the model's context in tokens; None if unknown."""
 
     def describe(self) -> SetupInfo:
         return self.about

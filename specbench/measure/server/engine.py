@@ -89,8 +89,6 @@ class EngineMethod:
     """
     is_default: bool = True
     """False for a method that needs a special installation or model: it runs only if named."""
-    since: str = ""
-    """The engine's first version with the method; empty if all versions known here have it."""
     gone_in: str = ""
     """The engine's first version without the method; empty if the latest has it."""
     engine_name: str = ""

@@ -53,10 +53,7 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
 def is_in_version(method: EngineMethod, version: str) -> bool:
     """True if this version of the engine has the method, or if the version is unknown ("")."""
     number = _number(version)
-    if not number:
-        return True
-    is_before_removal = not method.gone_in or number < _number(method.gone_in)
-    return is_before_removal and number >= _number(method.since)
+    return not number or not method.gone_in or number < _number(method.gone_in)
 
 
 def is_known_version(engine: Engine, version: str) -> bool:
@@ -84,22 +81,13 @@ def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
 
 
 def check_version(engine: Engine, name: str, version: str) -> None:
-    """Raise UserError if this version of the engine lacks the method `name`.
-
-    The message says if the method was removed in an earlier version, or added in a later one.
-    """
+    """Raise UserError if the method `name` was removed before this version of the engine."""
     method = engine.methods[name]
-    if is_in_version(method, version):
-        return
-    if method.gone_in and _number(version) >= _number(method.gone_in):
+    if not is_in_version(method, version):
         raise UserError(
             f"{engine.title} {version} has no {name}: it was removed in {method.gone_in}.",
             f"Use an older {engine.title} (--engine-command PATH), or leave {name} out.",
         )
-    raise UserError(
-        f"{engine.title} {version} has no {name}: it was added in {method.since}.",
-        f"Use a newer {engine.title} (--engine-command PATH), or leave {name} out.",
-    )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import Engine, Launch, load_engine
 from specbench.measure.server.engine_arguments import check_engine_args
 from specbench.measure.server.engine_version import is_in_version, is_known_version
-from specbench.measure.server.executable import find_executable
+from specbench.measure.server.executable import Executable, find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_settings import read_served_settings
 from specbench.measure.server.served_setup import ServedSetup
@@ -74,16 +74,12 @@ class StartedSetup(ServedSetup):
     """The folder of the model."""
     engine: Engine
     """The serving engine."""
-    command: tuple[str, ...]
-    """The words that begin the engine's command line."""
+    executable: Executable
+    """The engine's executable or wheel, with its version."""
     context: int
     """Length in tokens of the context that the servers are started with."""
     device: str
     """The device of the servers: cpu or cuda."""
-    wheel: str = ""
-    """The package that has the engine, with its version; empty if an executable is installed."""
-    version: str = ""
-    """The engine's version, found before its start; empty if unknown."""
     no_checkpoint: tuple[str, ...] = ()
     """Methods without draft weights for the model."""
     refused: tuple[str, ...] = ()
@@ -92,7 +88,7 @@ class StartedSetup(ServedSetup):
     @property
     def title(self) -> str:
         """The model, the engine and its device, in words."""
-        origin = f" of {self.wheel}" if self.wheel else ""
+        origin = f" of {self.executable.wheel}" if self.executable.wheel else ""
         return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
 
     def describe(self) -> SetupInfo:
@@ -102,13 +98,15 @@ class StartedSetup(ServedSetup):
             for label, launch in self.servers.items()
             if launch.scope == "run"
         ]
-        if not self.version and not self.wheel:  # an executable whose version is unknown
+        executable = self.executable
+        if executable.wheel:
+            warnings.append(_WHEEL_WARNING.format(self.engine.title, executable.wheel))
+        elif not executable.version:
             warnings.append(_VERSION_WARNING.format(self.engine.title))
-        elif self.version and not is_known_version(self.engine, self.version):
+        elif not is_known_version(self.engine, executable.version):
             first, last = self.engine.known_versions
-            warnings.append(_OTHER_VERSION.format(self.engine.title, self.version, first, last))
-        if self.wheel:
-            warnings.append(_WHEEL_WARNING.format(self.engine.title, self.wheel))
+            warning = _OTHER_VERSION.format(self.engine.title, executable.version, first, last)
+            warnings.append(warning)
         return self.make_info(
             [self.engine.title],  # the software that serves the model, for its label
             {label: self._method_header(launch) for label, launch in self.servers.items()},
@@ -126,7 +124,7 @@ class StartedSetup(ServedSetup):
             self.engine.variables,
             find,
             folder=folder / LOGS,
-            wheel=self.wheel,
+            wheel=self.executable.wheel,
             request_s=self.spec.request_timeout_s,
             arrangement=arrangement,
         )
@@ -155,7 +153,7 @@ class StartedSetup(ServedSetup):
 
     def command_line(self, launch: Launch) -> list[str]:
         """The command line that starts a server."""
-        words = [*self.command, *self.engine.arguments(launch), *self.spec.engine_args]
+        words = [*self.executable.words, *self.engine.arguments(launch), *self.spec.engine_args]
         if not self.spec.threads or not self.engine.thread_variables:
             return words
         variables = [
@@ -245,11 +243,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         servers=launches.servers,
         path=model_path,
         engine=engine,
-        command=executable.words,
+        executable=executable,
         context=context,
         device=device,
-        version=executable.version,
-        wheel=executable.wheel,  # empty if the engine's own executable is used
         no_checkpoint=tuple(str(choice) for choice in launches.missing),  # no draft weights
         refused=(*launches.refused, *_left_out(spec, engine, executable.version)),
     )

@@ -306,7 +306,7 @@ def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
     assert "(llama.cpp of xllamacpp 7.5, cpu)" in setup.title
     assert any("comes from the wheel xllamacpp 7.5" in text for text in setup.describe().warnings)
     words = setup.command_line(setup.servers["ngram"])
-    assert setup.wheel == "xllamacpp 7.5"
+    assert setup.executable.wheel == "xllamacpp 7.5"
     assert words[:3] == ["env", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_THREADS_BATCH=2"]
     assert words[3:6] == [sys.executable, "-P", llama_server.__file__]
     assert Path(words[words.index("--model") + 1]).name in setup.describe().model.files
