@@ -4,7 +4,7 @@ The user's mistakes show here, before a run starts.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from specbench.measure.server.counters import SETTLE_S, increase
 from specbench.measure.server.engine import Engine, load_engine
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.prompt_counts import UNKNOWN_OFFSET, PromptOffset, find_offset
-from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, StreamProtocol
+from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol
 from specbench.models.cards import ModelCard
 from specbench.models.chat import ChatCodec
 from specbench.types import Request
@@ -71,46 +71,45 @@ async def find_server(
         codec: chats to tokens and back, for this model.
         served_model: the model's name at the server, if it is known; else empty.
 
-    Returns:
-        The server's part of the run's header, the first protocol that works, and the server's
-        context, counters, tokens added to prompts, drafts for the short answer, and lossiness.
-
     Raises:
         UserError: no server answers, it does not serve the model, or no protocol works.
     """
-    # The model's name, context and owner at the server, from a list in JSON.
+    # The model as the server lists it, with its name there as `id`.
     model = _served_model(await _models_at(client), client.root, card, served_model)
-    software = await _software(client, model.owner)  # name with version, and protocols to try
+    context = _context(model, client.root)
+    software = await _software(client, model.owned_by)  # name with version, and protocols to try
     # HELLO, a chat of one message, as tokens and as messages: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # the path and the reason, for each protocol that failed
     for protocol in software.protocols:
         counters_before = await client.counters()
         try:
-            answer = await client.complete(protocol, model.name, probe)
+            answer = await client.complete(protocol, model.id, probe)
         except RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
         await asyncio.sleep(SETTLE_S)  # until the counters include the answer
         counters = await client.counters()  # counts by name; some appear with the first answer
+        growth = increase(counters_before, counters)
         header = ServerHeader(
             url=client.root,
             software=software.name,
-            model=model.name,
+            model=model.id,
             protocol=protocol.name,
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
         offset = UNKNOWN_OFFSET  # tokens that the server adds to prompts as rendered here
         if not protocol.takes_tokens:  # the server renders chats itself
             num_sent = len(probe.request.prompt_ids)
-            offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
+            offset = await find_offset(client, protocol, codec, model.id, answer, num_sent)
         return FoundServer(
             header,
             protocol,
-            context=model.context,
+            context=context,
             has_counters=bool(counters),
             offset=offset,
-            num_drafts=_num_drafts(answer, increase(counters_before, counters)),
+            # Drafts of the answer, as it counts them itself or as the counters do.
+            num_drafts=max(answer_drafts(answer.counts), counted_drafts(growth)),
             is_lossy=await _is_lossy(client, software),
         )
     reasons = " ".join(dict.fromkeys(failures))  # without repetitions
@@ -132,21 +131,19 @@ async def _models_at(client: Client) -> str:
         ) from failure
 
 
-def _num_drafts(answer: Answer, growth: Mapping[str, float]) -> int:
-    """The drafts of an answer: its own count, or the growth of the server's counters if that is
-    larger.
-    """
-    return max(answer_drafts(answer.counts), counted_drafts(growth))
-
-
 class _ListedModel(msgspec.Struct, frozen=True):
     """A model as a server lists it."""
 
     id: str
+    """Its name there."""
     root: str | None = None
+    """Its folder or repository."""
     owned_by: str | None = None
+    """Its owner. Some servers give their own name."""
     max_model_len: int | None = None
+    """Length of its context in tokens."""
     meta: dict[str, Any] | None = None
+    """Other facts. llama.cpp gives the context's length here."""
 
 
 class _ListedModels(msgspec.Struct, frozen=True):
@@ -155,21 +152,10 @@ class _ListedModels(msgspec.Struct, frozen=True):
     data: tuple[_ListedModel, ...]
 
 
-class _ServedModel(NamedTuple):
-    """The run's model, as a server describes it."""
-
-    name: str
-    """The model's name at the server."""
-    context: int | None
-    """Length of its context in tokens; None if the server does not report it."""
-    owner: str | None = None
-    """The owner that the server names. Some servers give their own name."""
-
-
 def _served_model(
     models_json: str, address: str, card: ModelCard, served_model: str
-) -> _ServedModel:
-    """A card's model in the list of a server, with its name there, its context and its owner.
+) -> _ListedModel:
+    """A card's model in the list of models of a server.
 
     Args:
         models_json: the server's answer at `/v1/models`.
@@ -179,8 +165,7 @@ def _served_model(
             the server; else empty.
 
     Raises:
-        UserError: the answer is not a list of models, the list lacks the model, or the length of
-            the model's context is not above 0.
+        UserError: the answer is not a list of models, or the list lacks the model.
     """
     try:
         models = msgspec.json.decode(models_json, type=_ListedModels).data
@@ -193,9 +178,9 @@ def _served_model(
     names = {card.name, card.repo, card.repo.rpartition("/")[2]}
     if served_model:
         names = {served_model}
-    for model in models:  # the server calls it `id`, and `root` is its folder or repository
+    for model in models:
         if model.id in names or (not served_model and model.root in names):
-            return _ServedModel(model.id, _context(model, address), model.owned_by)
+            return model
     listed_names = ", ".join(model.id for model in models) or "no model"
     wanted = served_model or card.name
     raise UserError(

@@ -13,6 +13,7 @@ from specbench.errors import CheckpointError
 from specbench.log.files import write_whole
 from specbench.measure.server import engine
 from specbench.measure.server.stream import Counts
+from specbench.models.checkpoints import read_config
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """Lengths in tokens of the longest and the shortest n-gram that is looked up, as in PLD."""
@@ -160,10 +161,10 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     uses. It gets a config.json with the settings that vLLM needs, and links to the other files in
     `weights`.
     """
-    config = _read_config(weights)  # the settings of config.json, by name
+    config = read_config(weights, "The medusa checkpoint")  # the settings of config.json, by name
     if "medusa_num_heads" not in config:  # only the Medusa authors' layout has this key
         return weights
-    target_config = _read_config(model)
+    target_config = read_config(model, "The model")
     config |= {
         "model_type": "medusa",
         "architectures": ["MedusaModel"],
@@ -181,11 +182,6 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         if file.name != "config.json" and not link.exists():  # it may be linked already
             link.symlink_to(file.resolve())
     return scratch
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return config
 
 
 def _check_folder(folder: Path, method: str) -> None:
