@@ -248,19 +248,16 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
     parts_of_run = header.origins or [header]  # the runs that a merged run consists of, or the run
     try:
         durations = [  # pairs of a finished part and its seconds
-            (part_of_run, _seconds_between(part_of_run.created, part_of_run.finished))
-            for part_of_run in parts_of_run
-            if part_of_run.finished is not None
+            (part, _seconds_between(part.created, part.finished))
+            for part in parts_of_run
+            if part.finished is not None
         ]
     except (ValueError, TypeError):
         yield "created or finished is not a time in ISO 8601."
         return
-    for part_of_run, seconds in durations:
+    for part, seconds in durations:
         if seconds < 0:
-            yield (
-                f"The run {part_of_run.id} ended at {part_of_run.finished}, before it began at "
-                f"{part_of_run.created}."
-            )
+            yield f"The run {part.id} ended at {part.finished}, before it began at {part.created}."
             return
     if len(durations) < len(parts_of_run):  # some part is not finished
         return

@@ -44,9 +44,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
-"""The run's clock. It is bound here, before any method is imported that could replace
-`perf_counter`.
-"""
+"""The run's clock, bound before methods are imported, which could replace `perf_counter`."""
 
 
 class SetupInfo(Struct, frozen=True):
@@ -70,9 +68,7 @@ class BackendInfo:
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """The headers of methods that got settings from the warm-up, a tune, a file or a run, by
-    label.
-    """
+    """The headers by label of methods with settings from the warm-up, a tune, a file or a run."""
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)

@@ -215,38 +215,29 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`, then measure the bandwidth.
 
-    Yields a Diagnosis of the tokens, one of the speed, and one of the memory's bandwidth, with the
-    bandwidth that vanilla uses. `setup` has the codec for the prompts, `backend` holds the loaded
-    model.
+    Yields a Diagnosis of the tokens, of the speed, and of the memory's bandwidth, with the part
+    that vanilla uses. `setup` has the codec for the prompts, `backend` the loaded model.
     """
     target = backend.target
-    # Pairs of an answer from our loop and one from `generate` [requests][rounds]. Each has its
-    # `seconds` and a `result`: a Completion, or a list of token ids.
-    pairs_by_request = [
-        [
-            (
-                _timed(backend.complete, BASELINE, request),
-                _timed(generate, target, request.prompt_ids, NUM_TOKENS),
-            )
-            for _ in range(NUM_ROUNDS + 1)
-        ]
-        for request in _requests(setup)
-    ]
-    do_tokens_agree = all(
-        tuple(loop_answer.result.token_ids) == tuple(generate_answer.result)
-        for pairs in pairs_by_request
-        for loop_answer, generate_answer in pairs
-    )
-    # The first round warms up.
-    timed_pairs = [pair for pairs in pairs_by_request for pair in pairs[1:]]
-    # The median seconds of an answer of NUM_TOKENS tokens.
-    loop_s = statistics.median(loop_answer.seconds for loop_answer, _ in timed_pairs)
-    generate_s = statistics.median(generate_answer.seconds for _, generate_answer in timed_pairs)
+    do_tokens_agree = True
+    loop_s: list[float] = []  # seconds of each answer of NUM_TOKENS tokens
+    generate_s: list[float] = []  # seconds of the same answers by `generate`
+    for request in _requests(setup):
+        for round_number in range(NUM_ROUNDS + 1):
+            # Each answer has its `seconds` and a `result`: a Completion from our loop, a list of
+            # token ids from `generate`.
+            loop_answer = _timed(backend.complete, BASELINE, request)
+            generate_answer = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
+            loop_ids = tuple(loop_answer.result.token_ids)
+            do_tokens_agree &= loop_ids == tuple(generate_answer.result)
+            if round_number > 0:  # the first round warms up
+                loop_s.append(loop_answer.seconds)
+                generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
     yield Diagnosis("baseline tokens", f"vanilla's output {verb} generate's", do_tokens_agree)
     # Our loop's time / `generate`'s time; a ratio up to MARGIN is within the scatter of timings.
-    time_ratio = loop_s / generate_s
-    tokens_per_s = NUM_TOKENS / loop_s
+    time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
+    tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
     speed_text = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
     yield Diagnosis("baseline speed", speed_text, time_ratio <= MARGIN)
     # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`, with all

@@ -24,8 +24,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     `new` is the header that a new run of the same plan (methods, options and prompts) would have
     here. The policy RESUME compares the two headers. `conflicts` are differences between inputs,
     which forbid resuming. `cautions` are differences between machines or versions: if `is_forced`
-    allows them, a segment with the new environment and a warning are added. The id is that of
-    `new`.
+    allows them, a segment with the new environment and a warning are added. The id is `new`'s.
 
     Raises:
         UserError: another tool measured the run.

@@ -17,11 +17,7 @@ from specbench.log.backend import Preparation
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
-from specbench.measure.local.choices import (
-    Choices,
-    choose_settings,
-    with_thread_bandwidths,
-)
+from specbench.measure.local.choices import Choices, choose_settings, with_thread_bandwidths
 from specbench.measure.local.energy import measure_energies, metered
 from specbench.measure.local.engine_load import (
     LoadedEngine,
@@ -66,9 +62,8 @@ class _Pace(NamedTuple):
 class EngineBackend:
     """Runs the model and the methods of a setup, and loads them unless they are already `loaded`.
 
-    Torch's numbers of threads are given by the user, taken from the continued run, or measured.
-    Vanilla's is measured when the backend opens, the others in the warm-up. Closing restores
-    torch's number.
+    Torch's numbers of threads are given by the user, taken from the continued run, or measured:
+    vanilla's when the backend opens, the others in the warm-up. Closing restores torch's number.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions on a GPU have peak memory and energy. Before each of them, the method
@@ -111,9 +106,8 @@ class EngineBackend:
     def __enter__(self) -> Self:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
-        `_loaded` has target and drafters if they are loaded already. `_choices` has the methods
-        with their settings, and the numbers of threads of a continued run. `spec.threads` is the
-        number given by the user, or None. After an error, everything started here is ended.
+        `_choices` has the methods with their settings, and the threads of a continued run.
+        `spec.threads` is the user's number of threads, or None. An error ends what was started.
         """
         import torch
 
@@ -149,11 +143,10 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
-        """Compare the weights with their fingerprint, if there is one, and measure the bandwidth
-        again.
+        """Compare the weights with any fingerprint of them, and measure the bandwidth again.
 
-        `began_s` is the outer clock's time when the backend opened. After a long run, more weights
-        may be read.
+        The backend opened at `began_s` on the outer clock. After a long run, more weights may be
+        read.
         """
         with suppress(RuntimeError):  # if the device failed, the run has an error to show already
             if fingerprint:
@@ -165,9 +158,7 @@ class EngineBackend:
                 self._compare_vanilla()
 
     def _compare_vanilla(self) -> None:
-        """Compare the times of vanilla's step and of a step without any method, before or after the
-        run.
-        """
+        """Compare vanilla's step with a step without any method, before or after the run."""
         from specbench.measure.local.baseline_turns import with_vanilla_ratio
 
         vanilla, request = self.drafters.get(BASELINE), self._usual_request
@@ -208,8 +199,8 @@ class EngineBackend:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
         `requests` give the run's sizes and temperatures; only the first, the usual one, is decoded.
-        A method's error is not raised here, because its samples will fail too. Facts for the header
-        are noted.
+        A method's error is not raised here, as its samples will fail too. Notes facts for the
+        header.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
@@ -265,9 +256,7 @@ class EngineBackend:
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        """The runner of a plan. The expected time is printed, and with --energy, energies are
-        measured.
-        """
+        """The runner of a plan. Prints the expected time, and with --energy measures energies."""
         max_tokens = plan.max_new_tokens  # of an answer
         # Seconds of the longest answer with each method; empty if all of them failed.
         answer_s = [pace.prefill_s + pace.token_s * max_tokens for pace in self._paces.values()]
@@ -281,8 +270,8 @@ class EngineBackend:
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
-        """Complete a request with the method of this label. If metered on a GPU, its peak memory is
-        added.
+        """Complete a request with the method of this label. On a GPU, a metered one has peak
+        memory.
 
         If steps could not be replayed as graphs, the method counts as eager from now on.
         """
@@ -333,8 +322,8 @@ class EngineBackend:
         counted_completion(self._info.hooks, method, decode)
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        """Complete a request with one number of threads in the prefill, and the method's number in
-        steps.
+        """Complete a request, with the method's number of threads in steps, and another in the
+        prefill.
 
         `is_checked` checks each step against the contract of methods. The completion's `outer_s`,
         the seconds of the whole call, leaves out the seconds in which threads are changed.

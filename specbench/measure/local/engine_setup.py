@@ -92,9 +92,7 @@ class EngineSetup(EngineParts):
         )
 
     def describe(self) -> SetupInfo:
-        """The setup's part of a run's header, with the model, the methods, and values chosen
-        here.
-        """
+        """The setup's part of a run's header: the model, the methods, and values chosen here."""
         is_ours = self.card.is_embedded or self.stand_in is not None
         files = checkpoints.identify(self.path)
         model = ModelHeader(

@@ -25,8 +25,7 @@ def warm_up(
     complete: Complete,
     requests: Sequence[Request],
 ) -> dict[str, str | None]:
-    """Let every method decode a little at every temperature, so that no sample is slowed by a first
-    use.
+    """Let every method decode a little at every temperature, so that first uses slow no sample.
 
     If steps are CUDA graphs, capture the graphs for every size of the cache that the requests can
     reach, and for every size that the drafters' trees can have.
@@ -38,8 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        The reasons why steps cannot be graphs, by the method's label. None if they can, and in an
-        eager run.
+        By label, why the method's steps cannot be graphs; None if they can, and in an eager run.
     """
     execution = target.execution
     usual = requests[0]

@@ -138,8 +138,7 @@ class BlockRunner:
         num_active = 0  # samples under way
 
         async def complete_turns(sample: Sample) -> None:
-            """Complete in order those turns of a sample that have no record, with the block's
-            server.
+            """Complete those turns of a sample that have no record, one after the other.
 
             The new records of all samples are written when none is under way (`num_active` is 0).
             """
@@ -241,9 +240,8 @@ class BlockRunner:
 class ServerBackend:
     """The servers of a source. `run` runs a coroutine in the event loop of the servers' clients.
 
-    `blocks` are the headers of the blocks that were run. `num_at_once` is the number of requests
-    that the warm-up sends at once. It is the run's largest --concurrency, or 1 if requests come
-    only at a rate.
+    `blocks` are the headers of the blocks that were run. The warm-up sends `num_at_once` requests
+    at once: the run's largest --concurrency, or 1 without one.
     """
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:

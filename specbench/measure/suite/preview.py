@@ -128,8 +128,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 
 
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
-    """A line for each method whose tree depends on the target's size, with the tree here and in the
-    paper.
+    """A line for each method whose tree depends on the target's size, with the paper's tree.
 
     An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If the two
     trees are equal, the line has only the part "paper: ...". If the paper has no target of this
@@ -170,9 +169,7 @@ class _Survey:
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
     target: Path | Shape | None = None
-    """The target's folder, or the shape of its stand-in. None if the model is not on this
-    machine.
-    """
+    """The target's folder, or the shape of its stand-in. None if it is not on this machine."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory that the target takes with its cache and a prefill, or None if unknown.
@@ -239,8 +236,7 @@ class _Survey:
         return memory.num_parameters(self.card, source.on_card)
 
     def num_answers(self) -> int | None:
-        """The number of answers that a method gives in one pass at one temperature, or None if
-        unknown.
+        """The number of answers of a method in a pass at one temperature, or None if unknown.
 
         Prompts that are not on this machine count as having one turn. If the number is unknown, a
         sentence is added to `missing`.
