@@ -87,7 +87,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield _threads(backend.describe().threads)  # how many, and who chose them
         yield _tree(backend.target)  # compares a branch of a draft tree with a plain forward
         yield from _baseline(setup, backend)  # compares vanilla with the model's own `generate`
-        # The names of the kinds of kernels that the device can run; empty if the user chose a kind.
+        # The kinds of kernels that the device can run. Empty if the user chose a kind.
         kernel_kinds = device.kernels if spec.kernels == "auto" else ()
         # `unfused_reason` is why the target cannot use specbench's kernels; None if it can.
         if (reason := backend.target.unfused_reason) and kernel_kinds:

@@ -144,8 +144,8 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
     given in a chat without an answer to the failed turn.
     """
     answered_keys = [record.key for record in records if record.is_ok]
-    # The last turn with an answer, by the key of the chat's first turn. Turns are in rising order,
-    # and a dict keeps the last.
+    # The last turn with an answer, by the key of the chat's first turn. The keys are sorted by
+    # turn, and a dict keeps the last.
     last_answered = {
         replace_key(key, turn=0): key.turn
         for key in sorted(answered_keys, key=lambda key: key.turn)

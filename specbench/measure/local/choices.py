@@ -1,7 +1,7 @@
 """Choose the settings and numbers of threads that are fastest here, in the warm-up.
 
-They are made before the first timed step, or taken from the run that is continued. They change
-neither the plan nor its setup, because the header records them separately.
+The choices are made before the first timed step, or taken from the run that is continued. They
+change neither the plan nor its setup, because the header records them separately.
 """
 
 from __future__ import annotations

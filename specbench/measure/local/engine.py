@@ -123,7 +123,7 @@ class EngineBackend:
             self.target = loaded.target
             self.drafters = {**loaded.drafters}
             self._ledger = loaded.ledger  # GPU memory that each method holds
-            self._info.hooks = {**loaded.ledger.hooks}  # untimed work so far: building, by method
+            self._info.hooks = {**loaded.ledger.hooks}  # untimed work so far: building each method
             if setup.spec.phases:  # the phases of steps are to be timed
                 self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())  # restored at the end

@@ -146,7 +146,7 @@ def _counts_beside(chosen: Threads) -> list[int]:
 def step_times(
     target: Target, prompt_ids: tuple[int, ...], chosen: Threads, row_counts: Sequence[int] = ROWS
 ) -> StepTimes:
-    """Median seconds of the target's steps, by number of rows and number of threads.
+    """The median seconds of the target's steps, by number of rows and number of threads.
 
     A row is a token that a step computes. Several numbers of threads are tried only if vanilla's
     number was measured. Each number of rows is timed twice, for ROW_S seconds (or for NUM_STEPS

@@ -185,7 +185,7 @@ class Engine:
     completes_flags: bool = False
     """True if it takes the beginning of a flag for the whole flag, as Python's argparse does."""
     counters: Mapping[str, str] = field(default_factory=dict)
-    """Our names of its metrics, by the metrics' names without prefix and suffix. The metric that we
+    """Maps the names of its metrics, without prefix and suffix, to our names. The metric that we
     call `accepted_at` has a label with the position in the draft.
     """
 
@@ -197,7 +197,7 @@ def load_engine(name: str) -> Engine:
 
 
 def set_flags(**arguments: Any) -> list[str]:
-    """Flags as words of a command line: `max_len=5` gives `["--max-len", "5"]`.
+    """The words of a command line for flags. For example, `max_len=5` gives `["--max-len", "5"]`.
 
     `arguments` has the argument of each flag, by the flag's name with `_` in place of `-`. True
     stands for a flag without an argument. A flag is left out if its argument is None, False, 0 or

@@ -9,7 +9,7 @@ from specbench.measure.server.engine import Engine
 _FLAG_END = re.compile("[=.]")
 """The end of a flag in a word: `--flag=value`, or vLLM's `--flag.key value`."""
 _SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
-"""The beginnings of the names of flags that choose or change speculation, in all engines."""
+"""In every engine, the names of flags that choose or change speculation begin with one of these."""
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ class FoundServer:
     """What was found out about a server that answers."""
 
     header: ServerHeader
-    """The server's part of the header of a run."""
+    """The server's part of a run's header."""
     protocol: StreamProtocol
     """The protocol of the requests that it takes."""
     context: int | None = None
@@ -55,7 +55,7 @@ class FoundServer:
     num_drafts: int = 0
     """The drafts that the server counted for its first answer, or 0 without counts."""
     is_lossy: bool = False
-    """True if, by its settings, its rule of acceptance changes the output's distribution."""
+    """True if its settings have a rule of acceptance that changes the output's distribution."""
 
 
 async def find_server(

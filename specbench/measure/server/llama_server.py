@@ -56,7 +56,7 @@ def _num_cores() -> int:
 
 
 def _fields(parents: Sequence[str], name: str) -> tuple[str, ...]:
-    """The paths of the fields of this name in several parents."""
+    """The paths of the fields that have this name in several parents."""
     return tuple(f"{parent}.{name}" for parent in parents)
 
 

@@ -98,13 +98,13 @@ class _Choice(Struct, frozen=True):
 
 
 class _PromptDetails(Struct, frozen=True):
-    """Parts of the number of tokens of a prompt."""
+    """What is included in a prompt's number of tokens."""
 
     cached_tokens: int | None = None
 
 
 class _AnswerDetails(Struct, frozen=True):
-    """Parts of the number of tokens of an answer."""
+    """What is included in an answer's number of tokens."""
 
     reasoning_tokens: int | None = None
 

@@ -74,8 +74,8 @@ class ServedSettings:
                 one size for all loads.
 
         Raises:
-            UserError: by the settings, plain decoding is at least as fast at the loads of the run
-                (with a table: at all loads). Or the engine needs a single size, but the settings
+            UserError: the settings say that plain decoding is at least as fast at the run's loads
+                (with a table, at all loads). Or the engine needs a single size, but the settings
                 have several, or the run has only request rates.
         """
         # The rows of the method with its weights (its label), or else of its name alone.

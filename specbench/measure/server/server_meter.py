@@ -88,7 +88,7 @@ async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
 
 
 class BlockMeter:
-    """The memory and energy of a block's server, and the use of CPU and GPU by the other servers.
+    """Measures memory and energy of a block's server, and how much CPU and GPU the others use.
 
     Args:
         process_ids: process ids of the servers on this machine, by method.

@@ -45,7 +45,7 @@ _FLY: dict[str, type[engine.OptionValue]] = {
 }
 _LOSSLESS_SAMPLING = ("standard", "block", "strict", "probabilistic")
 """Values of `rejection_sample_method` that keep the target's distribution. The last two belong to
-older versions, of which a server may be running.
+older versions, which a running server may have.
 """
 METHODS = {
     **engine.METHODS,
@@ -197,7 +197,7 @@ def _check_folder(folder: Path, method: str) -> None:
 
 
 class _DraftCounts(Counts, frozen=True):
-    """Counts of the drafts of one answer, with vLLM's names."""
+    """Counts of an answer's drafts, by vLLM's names."""
 
     num_drafts: int | None = field(default=None, name="num_spec_steps")
     num_drafted: int | None = field(default=None, name="num_draft_tokens")
