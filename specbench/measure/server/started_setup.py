@@ -14,7 +14,7 @@ from specbench.errors import UserError
 from specbench.log.backend import Arrangement
 from specbench.log.header import RunHeader
 from specbench.log.methods import MethodHeader
-from specbench.machine import environment
+from specbench.machine.nvml import driver, visible_cards
 from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.arrangement import arrange
@@ -280,14 +280,17 @@ def _num_at_once(spec: RunSpec) -> int:
 def _device(requested: str) -> str:
     """The device that an engine takes (cpu or cuda), from the text of --device.
 
-    For "auto" it is a GPU if the driver reports one. Torch is not asked, since an engine may use
-    another torch. Raises UserError if a GPU is numbered (cuda:1).
+    For "auto" it is a GPU if the driver reports one that CUDA_VISIBLE_DEVICES does not hide. Torch
+    is not asked, since an engine may use another torch. Raises UserError if a GPU is numbered
+    (cuda:1).
     """
     if ":" in requested:
         raise UserError(
             f"--device {requested} cannot be passed to an engine.",
             "Choose GPUs with the environment variable CUDA_VISIBLE_DEVICES.",
         )
-    if requested == "auto":
-        return "cuda" if environment.gpus() else "cpu"
-    return requested
+    if requested != "auto":
+        return requested
+    with driver() as nvml:
+        has_gpu = bool(nvml and visible_cards(nvml))
+    return "cuda" if has_gpu else "cpu"

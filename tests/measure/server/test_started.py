@@ -20,8 +20,6 @@ import pytest
 
 from specbench.errors import SpecbenchError, UserError
 from specbench.log.backend import Arrangement
-from specbench.log.machine import Gpu
-from specbench.machine import environment
 from specbench.measure.server import executable, llama_server
 from specbench.measure.server import process as process_module
 from specbench.measure.server.client import Client
@@ -35,6 +33,7 @@ from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request
+from tests.machine.fake_nvml import FakeNvml
 from tests.measure.server.setups import setup_of
 from tests.support.backend import Words
 from tests.support.ends import are_gone, wait_until
@@ -275,9 +274,11 @@ def test_a_command_is_recorded_without_folders() -> None:
 def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(environment, "gpus", lambda: [Gpu("a card")])
+    monkeypatch.setitem(
+        sys.modules, "pynvml", FakeNvml(nvmlDeviceGetCount=1, nvmlDeviceGetHandleByIndex="a card")
+    )
     assert (_device("auto"), _device("cpu")) == ("cuda", "cpu")
-    monkeypatch.setattr(environment, "gpus", list)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert _device("auto") == "cpu"
 
 
