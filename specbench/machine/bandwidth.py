@@ -36,8 +36,8 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 def bandwidth(device: torch.device, block: int | None = None) -> float:
     """The bandwidth of the device's memory in bytes/s, from the fastest of several reads.
 
-    `block` is the number of bytes to read, by default `block_bytes`. On a CPU, torch's threads
-    read. The measurement takes about a second and at most a gigabyte.
+    `block` is the number of bytes to read, by default `block_bytes`. A CPU reads with as many
+    threads as torch uses. The measurement takes about a second and at most a gigabyte.
     """
     num_integers = (block or block_bytes(device)) // 8
     if device.type == "cuda":
