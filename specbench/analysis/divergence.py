@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.types import RecordKey
+from specbench.types import Record, RecordKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -85,7 +85,8 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
         # pairs of record numbers: the method's record, and vanilla's of the same request
         row_pairs = zip(different_rows.index, different_rows["baseline_row"], strict=True)
         divergences = tuple(
-            _divergence(table, row, baseline_row) for row, baseline_row in row_pairs
+            first_divergence(table.records[row], table.records[baseline_row].token_ids)
+            for row, baseline_row in row_pairs
         )
         agreements[method] = Agreement(
             method, num_compared=len(compared_rows), divergences=divergences
@@ -103,13 +104,8 @@ def _num_earlier_differences(completions: DataFrame) -> Series:
     return differs.groupby(chats, observed=True).cumsum() - differs
 
 
-def _divergence(table: RecordTable, row: int, baseline_row: int) -> Divergence:
-    """Find the first difference between the tokens of two completions that differ.
-
-    `row` and `baseline_row` are the numbers of the method's and of vanilla's record.
-    """
-    record = table.records[row]
-    baseline_ids = table.records[baseline_row].token_ids
+def first_divergence(record: Record, baseline_ids: Sequence[int]) -> Divergence:
+    """Find the first difference of a completion from vanilla's tokens, which are not the same."""
     position = _first_difference(record.token_ids, baseline_ids)
     return Divergence(
         record.key,

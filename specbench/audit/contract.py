@@ -1,5 +1,5 @@
-"""The contract of one method: tests of its drafter on a target, alone and with the right tokens
-planted in its trees.
+"""The contract of a method: tests of its drafter on a target, with the method's drafts and with
+right tokens planted in them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,21 +47,21 @@ made from the same task. For PLD on `tiny`, two of 48 such pairs have larger rat
 Methods that knew the answers had ratios of 4.1 to 8.8.
 """
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
-"""A part of the contract. The first line of its docstring, up to a colon, is shown as progress."""
+"""A part of the contract. The first line of its docstring is shown as progress, up to a colon."""
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
     """Steps: neither a repeated prompt nor a prompt of a task may take too few steps.
 
-    A method that answers a repeated prompt in fewer steps remembers answers; one that is much
-    faster on prompts of tasks has stored answers. Yields a test that counts repeated prompts with
-    fewer steps; then, if the subject has prompts of tasks, two tests that compare tokens per step
-    on these and on unseen prompts. This part must run first, before the shared drafter
-    (`subject.drafter`) has met any prompt.
+    A method that answers a repeated prompt in fewer steps remembers answers. One that is much
+    faster on prompts of tasks has stored answers. The first test counts repeated prompts with fewer
+    steps. If the subject has prompts of tasks, two more tests compare tokens per step on these and
+    on unseen prompts. This part must run first, before the shared drafter (`subject.drafter`) has
+    seen any prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     num_fewer = 0  # repeated prompts that take fewer steps than the first time
-    # the drafter that has met the prompts, and a fresh drafter
+    # the drafter that has seen the prompts, and a fresh drafter
     for drafter in (subject.drafter, subject.build()):
         for prompt, num_first_steps in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_first_steps
@@ -72,23 +72,22 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
-    # Mean tokens per step (MAT), each with its own bootstrap over prompts.
-    unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
-    unseen_mat = unseen_draws.estimate(unseen_ratio)
-    task_mat = task_draws.estimate(task_ratio)
-    # p-value of "task_mat / unseen_mat is at most MOST_MAT_RATIO"; None with too few prompts, and
-    # then the test passes. EXACT: only the choice of prompts adds variance.
+    # Mean tokens per step (MAT), with separate bootstraps over prompts.
+    unseen_mat = Draws(Bootstrap(), "fresh").estimate(unseen_ratio)
+    task_mat = Draws(Bootstrap(), "known").estimate(task_ratio)
+    # p-value of "task_mat / unseen_mat is at most MOST_MAT_RATIO". With too few prompts it is None,
+    # and the test passes. EXACT: only the choice of prompts adds variance.
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on task prompts, relative to new prompts"
-    num = len(subject.task_prompts)  # answers tested
+    num = len(subject.task_prompts)
     # "guesses": the test is about drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
-    # Also compare each prompt of a task with its own unseen prompt, which is mixed from prompts of
-    # the same task: the mean over all prompts would hide a method that knows only a few tasks.
+    # The mean over all prompts would hide a method that knows only a few tasks. So each prompt of a
+    # task is also compared with an unseen prompt that is mixed from prompts of the same task.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
-    # Pairs in which the task's prompt is suspiciously fast, and pairs in which the unseen prompt
-    # is: the latter happens only by chance.
+    # In these pairs the task's prompt is suspiciously fast, or the unseen prompt is, which happens
+    # only by chance.
     num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
@@ -102,14 +101,14 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
-    """Tokens / steps of each answer [prompts, 1], by a new drafter that completes all prompts.
+    """Tokens / steps of each answer [prompts, 1] when a new drafter completes all prompts.
 
-    Answers end at the model's end tokens: a method that knows an answer knows it only up to there.
+    Answers end at the model's end tokens, since a method that knows an answer does not know more.
     """
     drafter = subject.build()
     completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
-    # Per answer: the number of tokens that each step emitted. An answer of one token has no step,
-    # and counts as one step of one token.
+    # The number of tokens that each step of each answer emitted. An answer of one token has no
+    # step, and counts as one step of one token.
     answers = [completion.accept_lengths or (1,) for completion in completions]
     num_tokens = np.array([[sum(step_lengths)] for step_lengths in answers], dtype=np.float64)
     num_steps = np.array([[len(step_lengths)] for step_lengths in answers], dtype=np.float64)
@@ -129,9 +128,9 @@ def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> i
 def greedy(subject: Subject) -> Iterator[AuditTest]:
     """The method's drafts at temperature 0: every token is the best one, and the counts add up.
 
-    The method under test completes each prompt of the subject with its own drafts. Yields a test
-    that counts answers with wrong tokens, and a test that counts answers whose numbers of tokens,
-    steps and nodes contradict each other.
+    The method under test completes each prompt of the subject with its own drafts. One test counts
+    answers with wrong tokens, and another counts answers whose numbers of tokens, steps and nodes
+    contradict each other.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
     num_miscounted = 0  # answers with contradictory numbers of tokens, steps and nodes
@@ -151,17 +150,17 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
-    The right tokens are the target's greedy answers; `Planted` puts them into the trees that the
-    method under test drafts. Each prompt of the subject, including the long ones, is completed
-    twice: once to keep the logits of its steps, once to count accepted tokens. Yields tests of the
-    answers, the acceptance, the depth that was reached, and the logits.
+    The right tokens are the target's greedy answers, which `Planted` puts into the trees of the
+    method under test. Each prompt of the subject, including the long ones, is completed twice: once
+    to keep the logits of its steps, once to count accepted tokens. There are tests of the answers,
+    the acceptance, the depth that was reached, and the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    # Right tokens in the trees, and those that were not accepted. These numbers and the next leave
+    # Right tokens in the trees, and those that were not accepted. These and the next numbers leave
     # out draft tokens for which the budget has no room beside the target's own token.
     num_planted = num_refused = 0
-    deepest_tree = deepest_accepted = 0  # most levels below the root: of a tree, an accepted path
-    logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
+    deepest_tree = deepest_accepted = 0  # most levels below the root of a tree, or in a path
+    logits: list[LogitNumbers] = []  # differences from a plain forward's logits, per answer
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]
     prompts = [*subject.prompts, *subject.long_prompts]
     for prompt, answer in zip(prompts, [*subject.answers, *long_answers], strict=True):
@@ -172,8 +171,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
         drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
-        # Accepted draft tokens of each step: all emitted tokens but the last, which is the target's
-        # own, or a draft token after which the budget ends.
+        # Accepted draft tokens of each step: all emitted tokens but the last. The last one is the
+        # target's own, or a draft token after which the budget ends.
         accepted_by_step = [num_emitted - 1 for num_emitted in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)  # a number per step
         for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True):
@@ -190,14 +189,14 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
 def _logit_tests(
     logits: Sequence[LogitNumbers], subject: Subject, suffix: str
 ) -> Iterator[AuditTest]:
-    """The tests of the logits of several answers, with `suffix` added to their names."""
+    """Test the logits of several answers. The names of the tests end with `suffix`."""
     allowed = allowed_deviation(subject.dtype)
     tests = logit_tests(LogitNumbers.join(logits), subject.dtype, allowed)
     return _named(tests, suffix)
 
 
 def _named(tests: Iterable[AuditTest], suffix: str) -> Iterator[AuditTest]:
-    """The tests, with `suffix` added to their names."""
+    """Yield the tests with a suffix added to their names."""
     for test in tests:
         yield replace(test, name=f"{test.name}, {suffix}")
 
@@ -205,17 +204,17 @@ def _named(tests: Iterable[AuditTest], suffix: str) -> Iterator[AuditTest]:
 def sampled(subject: Subject) -> Iterator[AuditTest]:
     """Sampled tokens and drafts, in several settings.
 
-    In each of the sampling settings of `NUM_TOKENS`, the method under test answers the subject's
-    prompts until enough tokens are drawn. Yields tests that the answers' tokens are draws from the
-    target's distributions, that draft tokens are draws from the drafter's, and that the logits of
-    the steps agree with a plain forward's.
+    With each of the sampling settings in `NUM_TOKENS`, the method under test answers the subject's
+    prompts until enough tokens are drawn. The tests are that tokens of the answers are draws from
+    the target's distributions, that draft tokens are draws from the drafter's, and that the logits
+    of the steps agree with those of a plain forward.
     """
     for sampling, num_tokens in NUM_TOKENS.items():
         setting_label = f"T={sampling}"  # ends the tests' names
-        answers: list[Evidence] = []  # with numbers about tokens, logits and drafts
+        answers: list[Evidence] = []
         while sum(len(answer.token_ids) for answer in answers) < num_tokens:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn
-            # a new seed for each answer of a setting, used by no other part of the contract
+            # the answers of a setting have different seeds, which no other part of the contract has
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # of all answers
@@ -230,7 +229,7 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
 def rule(subject: Subject) -> Iterator[AuditTest]:
     """The acceptance rule on small trees with known p and q.
 
-    p is the target's distribution, q the drafter's. Yields a test per tree.
+    p is the target's distribution, and q the drafter's. There is a test per tree.
     """
     yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
@@ -238,9 +237,8 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
 def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed repeats its answer, another seed does not, and a prompt leaves no state.
 
-    Yields a test of each claim for the method under test; each test counts 0 or 1 wrong answers. A
-    prompt left state behind if, on the next prompt, a drafter that completed it drafts or answers
-    differently from a fresh drafter.
+    There is a test of each claim, which counts 0 or 1 wrong answers. A prompt left state behind if
+    a drafter that completed it drafts or answers the next prompt differently from a fresh drafter.
     """
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
     fresh_drafter = WatchedDrafter(subject.build())  # `trees` keeps the tree of each step
@@ -266,9 +264,9 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the announced sizes.
 
     For CUDA graphs a drafter announces that all its trees have one size, or gives an example tree
-    of each padded size. Yields a test at temperature 0 and a test at temperature 1. Each counts the
-    wrong sizes among the method's trees: all sizes but one if there should be one size, otherwise
-    the padded sizes that were not announced.
+    of each padded size. A test at temperature 0 and a test at temperature 1 count the wrong sizes
+    among the method's trees. If there should be one size, all other sizes are wrong. Otherwise the
+    padded sizes that were not announced are wrong.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
@@ -299,22 +297,22 @@ def run_contract(
     is_lossless: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> MethodAudit:
-    """Run all parts of the contract of a method; returns its tests with a status.
+    """Run all parts of a method's contract, and judge their tests.
 
-    A part makes several tests. An exception of the method ends the part and is kept as a fault; the
-    part's earlier tests still count.
+    A part makes several tests. An exception of the method ends the part and is kept as a fault. The
+    earlier tests of the part still count.
 
     Args:
         name: name of the method.
         subject: the method's drafter on a target, with prompts.
         contract: the parts to run, in order.
-        is_lossless: False for a method that does not claim to keep the target's distribution: it
-            may fail the tests of sampled tokens and of the rule that accepts draft tokens.
+        is_lossless: False for a method that does not claim to keep the target's distribution, so
+            that it may fail the tests of sampled tokens and of the acceptance rule.
         say: prints a line of progress.
     """
     tests: list[AuditTest] = []
     faults: list[str] = []  # messages of the method's errors, one per part that ended early
-    parts = Parts(len(contract), say)  # reports each part as it begins
+    parts = Parts(len(contract), say)
     for contract_test in contract:
         # the docstring's first line, up to a colon if it has one
         part_subject = (contract_test.__doc__ or "").partition("\n")[0].partition(":")[0]
@@ -327,12 +325,11 @@ def run_contract(
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)
-    # Each test sets its own temperatures. The two zeros stand in for the temperature of a run and
-    # the temperature of tested answers (`level`).
+    # Each test sets its own temperature, so the two temperatures here have no meaning.
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
     # `smallest_tv` is the smallest error (total variation) that a test of the tokens sampled at
-    # temperature 1 finds. Its rate of false alarms is ALPHA / the number of tests with a p-value.
+    # temperature 1 finds, with a rate of false alarms of ALPHA / the number of p-values.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(
@@ -345,8 +342,8 @@ def run_contract(
 
 
 def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> AuditStatus:
-    """The status of a contract. A method that does not claim to be lossless is "lossy" if it fails
-    only the tests of sampled tokens and of the rule.
+    """The status of a method after its contract. A method that does not claim to be lossless is
+    "lossy" if it fails only the tests of sampled tokens and of the rule.
     """
     failed_subjects = {test.subject for test in result.failures}
     if not (has_faults or failed_subjects):

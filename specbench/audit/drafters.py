@@ -1,7 +1,7 @@
-"""Drafters that an audit puts in place of a method's own: watched, planted, and a plain one.
+"""Drafters that an audit uses in place of a method's drafter: watched, planted, and a plain one.
 
-A watched or planted drafter passes every call on to the method's own drafter, so that the loop,
-caches and graphs are those of a measured completion.
+A watched or planted drafter passes every call on to the method's drafter, so that the loop, caches
+and graphs are those of a measured completion.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,14 @@ class WatchedDrafter(WrappedDrafter):
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
-        """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
-        within its own share of q (see `draft_numbers`).
+        """Watch the drafter of a method.
 
-        The needs, the acceptance rule and the sizes of trees stay those of the method.
+        `seed` fixes the random numbers with which `draft_numbers` places draft tokens.
         """
         super().__init__(drafter)
-        self.trees: list[ProposedTree] = []  # one per step: tokens and parents of its nodes
-        # The target's: first the prefill's [1, vocab], then [root and accepted nodes, vocab] per
-        # step.
+        self.trees: list[ProposedTree] = []  # one per step
+        # The target's logits: the prefill's [1, vocab], then those of each step
+        # [root and accepted nodes, vocab].
         self.logits: list[Tensor] = []
         self.drafts: list[DraftNumbers] = []  # one per step whose draft tokens were drawn
         self._generator = torch.Generator().manual_seed(seed)
@@ -52,7 +51,10 @@ class WatchedDrafter(WrappedDrafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """The method's tree for a step. Keeps its nodes, and numbers about drawn draft tokens."""
+        """Return the method's tree for a step. Keep its nodes and numbers about its draft tokens.
+
+        Draft tokens that were chosen and not drawn get no numbers.
+        """
         tree = self._drafter.propose(state)
         num_nodes = int(tree.num_verify)  # nodes that may be accepted, root included
         parents = tree.layout.parents[:num_nodes].tolist()
@@ -72,10 +74,10 @@ class WatchedDrafter(WrappedDrafter):
 def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> DraftNumbers:
     """Numbers that show if draft tokens were drawn from the distributions q that they claim.
 
-    All tokens of the vocabulary are laid end to end on [0, 1), each as a stretch as long as its
-    probability: once by falling probability, where equally likely tokens share a stretch, and once
-    by token id. In each order the draft token gets a point of its stretch. If the token was drawn
-    from q, this point is uniform in [0, 1):
+    All tokens of the vocabulary are laid end to end on [0, 1). Each takes a stretch as long as its
+    probability. In one order the likeliest token comes first, and equally likely tokens share a
+    stretch. The other order is that of token ids. In each order the draft token gets a point of its
+    stretch. If the token was drawn from q, this point is uniform in [0, 1):
 
         point = (mass of earlier stretches + uniform(0, 1) * mass of its stretch) / total mass
 
@@ -89,7 +91,7 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     mass = q.sum(-1)  # of all tokens: 1 up to rounding
     token_q = q.gather(1, tokens[:, None])  # of the draft token [draft tokens, 1]
     likelier_mass = q.masked_fill(q <= token_q, 0.0).sum(-1)
-    equal_mass = q.masked_fill(q != token_q, 0.0).sum(-1)  # of equally likely tokens, itself too
+    equal_mass = q.masked_fill(q != token_q, 0.0).sum(-1)  # of the token and equally likely ones
     probability = token_q[:, 0]
     lower_id_mass = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
     uniform = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
@@ -113,37 +115,29 @@ class Plain(Drafter):
 class Planted(WrappedDrafter):
     """A method's drafter with the right tokens planted in its trees, at changing depths and ranks.
 
-    Without planting, hardly any draft of a weak drafter is accepted, and caches, residuals and
+    The target hardly accepts any draft of a weak drafter. Without planting, caches, residuals and
     bonus tokens deep in a tree would not be tested.
 
     In even steps the right tokens lie on the path to the deepest node of the tree, in odd steps on
     a path through children of changing ranks. A step with the deepest tree so far counts as even.
-
-    Args:
-        drafter: the method's own drafter.
-        right_ids: all right token ids, the prompt's included.
-        first_step: number of the first step; the next steps count up from it.
     """
-
-    first_drafts: dict[int, list[int]]
-    """The method's own draft tokens for the next position, by the number of tokens before it."""
-    num_planted: list[int]
-    """Right tokens in the tree of each step, at most as many as the remaining budget can take. One
-    token of the budget is left for the target's own.
-    """
-    depths: list[int]
-    """The levels below the root in the tree of each step, with the same maximum."""
 
     def __init__(self, drafter: Drafter, right_ids: Sequence[int], first_step: int = 0) -> None:
-        """Take a method's drafter, and the right token ids with the prompt's.
+        """Plant the right tokens in the trees of a method's drafter.
 
-        Steps are counted from `first_step`: whether a step's number is odd or even decides along
-        which path of its tree the right tokens are planted.
+        Args:
+            drafter: the method's drafter.
+            right_ids: the right token ids of the prompt and the answer.
+            first_step: the number of the first step.
         """
         super().__init__(drafter)
-        self.first_drafts = {}
-        self.num_planted = []
-        self.depths = []
+        # the method's own draft tokens for a position, by the number of tokens before it
+        self.first_drafts: dict[int, list[int]] = {}
+        # Right tokens in the tree of each step, but no more than the budget has room for beside the
+        # target's own token.
+        self.num_planted: list[int] = []
+        # levels below the root in the tree of each step, with the same maximum
+        self.depths: list[int] = []
         self._right_ids = right_ids
         self._first_step = first_step
 
@@ -151,9 +145,9 @@ class Planted(WrappedDrafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """The method's tree for a step, with right tokens planted in it.
+        """Return the method's tree for a step, with right tokens planted in it.
 
-        Also keeps the step's first draft tokens, its number of right tokens and its tree's depth.
+        Keep the step's first draft tokens, its number of right tokens and the depth of its tree.
         """
         tree = self._drafter.propose(state)
         num_tokens = len(state.token_ids)  # of the prompt and the answer so far
@@ -165,14 +159,12 @@ class Planted(WrappedDrafter):
             strict=True,
         )
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
-        # right token ids of the levels below the root
+        # the right token id of each level below the root
         level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
-        # draft tokens that fit into the remaining budget; one is left for the target's own token
-        most_accepted = state.remaining - 1
+        most_accepted = state.remaining - 1  # the budget keeps one token for the target's own
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)
-        # In even steps (0) `plant` takes the deepest path, in odd steps a path of changing ranks.
-        # Steps are numbered from `_first_step`.
+        # `plant` takes the deepest path in even steps, and a path of changing ranks in odd steps.
         step = 0 if is_deepest_yet else self._first_step + len(self.num_planted)
         planted_tree, num_planted = plant(tree, level_ids, step)
         self.num_planted.append(min(num_planted, most_accepted))

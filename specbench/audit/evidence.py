@@ -1,7 +1,7 @@
 """Numbers that show if tokens were drawn from the target's distribution and if logits were right.
 
 The reference is one plain forward of the model over prompt and answer, without the engine's
-cache, masks or kernels. A watched drafter keeps each step's tree and the target's logits along
+cache, masks or kernels. A watched drafter keeps the tree of each step and the target's logits along
 the accepted path.
 """
 
@@ -26,9 +26,9 @@ from specbench.types import Request, Sampling
 _CHUNK = 32
 """Number of tokens whose distributions are in memory at once."""
 _SLACK = 1e-3
-"""Probability to add to top-p, since rounding may move the border of the kept tokens."""
+"""Probability that is added to top-p, since rounding may change which tokens are kept."""
 _HALF_SLACK = 0.05
-"""The same for logits in half precision."""
+"""Probability that is added to top-p if logits are in half precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,52 +38,48 @@ class Evidence:
     token_ids: tuple[int, ...]
     """The answer."""
     tokens: TokenNumbers
-    """Its tokens against the distributions that they should be drawn from [tokens]."""
+    """The answer's tokens, compared with the distributions that they should be drawn from."""
     logits: LogitNumbers
-    """The logits of its prefill and steps against a plain forward's [rows]."""
+    """The logits of prefill and steps, compared with those of a plain forward."""
     drafts: DraftNumbers
-    """Its drawn draft tokens against the distributions that they claim [draft tokens]."""
+    """The drawn draft tokens, compared with the distributions that they claim."""
 
 
 @torch.inference_mode()
 @without_cudnn_attention()
 def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
-    """Complete a request with a drafter that is watched, and compare it with a plain forward.
+    """Complete a request with a watched drafter, and compare the answer with a plain forward.
 
-    Returns the answer with numbers about its tokens, the logits of its steps, and the draft tokens
-    that were drawn. A plain forward is one pass of the model over prompt and answer, without the
-    engine's cache.
+    A plain forward is one pass of the model over prompt and answer, without the engine's cache.
     """
     watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens
     completion = decode(target, watched, request)
     token_ids = completion.token_ids
     # logits before each token of the answer [tokens, vocab]
     plain_rows = plain_logits(target, request.prompt_ids, token_ids)
-    # of each token: its place in its step, and if the step's tree had draft tokens for the place
     in_steps = numbers_in_steps(completion.accept_lengths, token_ids, watched.trees)
     tokens = replace(
         token_numbers(plain_rows, token_ids, request.sampling),
         depth=in_steps.depth,
         has_draft=in_steps.has_draft,
     )
-    # The engine's logits before the prefill's token, and before each token of each step but the
-    # last [rows, vocab]: the loop shows drafters a step's logits only before the next step.
-    # `plain_rows[:0]` has no rows; it keeps the shape if there is nothing else.
+    # The engine's logits before the prefill's token and before the tokens of all steps but the last
+    # [rows, vocab]: a drafter sees the logits of a step only before the next step. An answer of one
+    # token has no logits here, so the empty `plain_rows[:0]` gives the shape.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
     if 0 < target.max_exact_rows >= max(completion.num_nodes, default=0):
         # Steps of up to `max_exact_rows` nodes should give the same bits in any tree. They are
-        # compared with the engine's steps over chains of that many tokens of the answer
-        # [rows, vocab].
+        # compared with the engine's steps over chains of that many tokens [rows, vocab].
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
         is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()  # 1 or 0 [rows]
-        # nodes of each row's step; 0 for the prefill's row
+        # the number of nodes of each row's step; 0 for the prefill's row
         num_nodes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
         num_nodes = num_nodes[: len(is_exact)]
         for size in {*num_nodes[(is_exact == 0) & (num_nodes > 0)].tolist()}:
-            # If chains of only `size` tokens give other bits than the longer chains, or do not fit
-            # into the context, rows of steps of this size say nothing about the method.
+            # A difference in steps of this size says nothing about the method if chains of `size`
+            # tokens also differ from the longer chains, or do not fit into the context.
             if not has_exact_steps(target, request.prompt_ids, token_ids, size):
                 is_exact[num_nodes == size] = UNKNOWN
         logits = replace(logits, is_exact=is_exact)
@@ -93,13 +89,13 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
     """Numbers that show if the tokens of an answer were drawn from the target's distributions.
 
-    Greedy tokens get the numbers that they would have as draws at temperature 1. The steps of the
-    answer are not known here: `depth` and `has_draft` are UNKNOWN, except the first token's depth.
+    Greedy tokens get the numbers that they would have as draws at temperature 1. The answer's steps
+    are not known here, so `depth` and `has_draft` are UNKNOWN, except the depth of the first token.
 
     Args:
         logits: the target's logits before each token [tokens, vocab].
         token_ids: all tokens of the answer.
-        sampling: the settings that the tokens should be drawn with.
+        sampling: the settings with which the tokens should be drawn.
     """
     # `loose_sampling` also keeps tokens just beyond top-p and top-k, which rounding may bring in.
     loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)  # bytes per number
@@ -107,17 +103,18 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
-    # A random number in [0, 1) per token: which point of the token's stretch is tested. The tokens
-    # are the seed, so that a second audit of the answer gets the same numbers.
+    # A random number in [0, 1) per token chooses the point of the token's stretch that is tested.
+    # The tokens are the seed, so that a second audit of the answer gets the same numbers.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
     place_in_stretch = torch.from_numpy(uniform).to(logits.device)
-    chunks = []  # numbers of a few tokens at a time, which bounds the memory
-    for start in range(0, len(token_ids), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        chunks.append(
+    # a few tokens at a time, to save memory
+    chunks = [slice(start, start + _CHUNK) for start in range(0, len(token_ids), _CHUNK)]
+    numbers = TokenNumbers.join(
+        [
             _numbers_of_chunk(logits[rows], token_column[rows], place_in_stretch[rows], samplers)
-        )
-    numbers = TokenNumbers.join(chunks)
+            for rows in chunks
+        ]
+    )
     numbers.depth[0] = 0  # the prefill's token
     return numbers
 
@@ -133,7 +130,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
 
 
 class _Samplers(NamedTuple):
-    """The sampler that should draw the tokens, and one with loosened top-p and top-k."""
+    """Samplers with the requested settings, and with loosened top-p and top-k."""
 
     sampler: Sampler
     loose: Sampler
@@ -144,10 +141,10 @@ def _numbers_of_chunk(
 ) -> TokenNumbers:
     """Numbers about drawn tokens [tokens, 1] and the distributions p that they should come from.
 
-    `logits` [tokens, vocab] are the target's before each token. All tokens of the vocabulary are
-    laid end to end on [0, 1), each as a stretch as long as its probability; `place_in_stretch`
-    [tokens] has a uniform number in [0, 1), which picks a point of the drawn token's stretch. Other
-    arrays are [tokens]. A mass is a sum of probabilities, "third" a third central moment.
+    `logits` [tokens, vocab] are the target's before each token. In the order of their ids, all
+    tokens of the vocabulary are laid end to end on [0, 1), each on a stretch as long as its
+    probability. The uniform numbers `place_in_stretch` [tokens] choose a point of the drawn token's
+    stretch. A mass is a sum of probabilities, and "third" means a third central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     p_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
@@ -160,10 +157,10 @@ def _numbers_of_chunk(
     likelier_mass = p.masked_fill(p <= p_column, 0.0).sum(-1)
     equal_mass = p.masked_fill(p != p_column, 0.0).sum(-1)
     rank = likelier_mass + equal_mass / 2
-    # The moments of the rank. With tokens by falling probability, a stretch has length w and middle
-    # m; the rank is the drawn token's m. A uniform point u has variance 1/12 and third moment 0;
-    # within a stretch it has mean m, variance w**2/12 and third moment 0. So, by the laws of total
-    # variance and third moment,
+    # The moments of the rank. If the likeliest tokens come first, a stretch has length w and middle
+    # m, and the rank is the drawn token's m. A uniform point of [0, 1) has variance 1/12 and third
+    # moment 0. Within a stretch it has mean m, variance w**2/12 and third moment 0. So, by the laws
+    # of total variance and third moment,
     #     variance(m) = 1/12 - E[w**2/12],  third(m) = -3 E[(m - 1/2) w**2/12]
     falling_p = p.sort(-1, descending=True).values  # w [tokens, vocab]
     middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5  # m - 1/2 [tokens, vocab]
@@ -171,13 +168,13 @@ def _numbers_of_chunk(
     rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4
     # mass of the tokens that are at most as likely as the drawn token
     tail_mass = p.masked_fill(p > p_column, 0.0).sum(-1)
-    # the drawn token's stretch of [0, 1) with tokens by id, and a random point in the stretch
+    # the drawn token's stretch of [0, 1) in the order of ids, and the chosen point
     stretch_end = p.cumsum(-1).gather(1, tokens)[:, 0]
     position = stretch_end - token_p * (1 - place_in_stretch)
     stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
-    # A token that p rules out gets the expected surprise (the entropy), rank and middle (1/2). If
-    # looser settings allow it, rounding may explain it: its tail is 1. Otherwise it is 0.
+    # A token that p rules out gets the expected surprise (the entropy), rank and middle (1/2). Its
+    # tail is 1 if looser settings allow it, so that rounding may explain it. Otherwise it is 0.
     is_ruled_out = token_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
@@ -218,26 +215,27 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
 
 
 class InSteps(NamedTuple):
-    """Places of an answer's tokens in their steps: two columns [tokens] of `TokenNumbers`."""
+    """The place of each token in its step: two columns [tokens] of `TokenNumbers`."""
 
     depth: Array
     """The token's number in its step, from 1; 0 for the prefill's token."""
     has_draft: Array
-    """1 if the step's tree had draft tokens for the token's place, else 0; UNKNOWN without trees.
+    """1 if the step's tree had draft tokens for the token's place, else 0; UNKNOWN if the trees are
+    unknown.
     """
 
 
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """The place of each token of an answer in its step, and if the step drafted for this place.
+    """Find the place of each token in its step, and if the step drafted tokens for this place.
 
     Args:
         accept_lengths: number of tokens that each step emitted.
-        token_ids: the answer; its first token is the prefill's, which no step emitted.
-        trees: the draft tree of each step; empty if not known, as for a recorded answer.
+        token_ids: the answer. Its first token is the prefill's, which no step emitted.
+        trees: the draft tree of each step; empty if unknown, as for a recorded answer.
     """
-    # Both lists have a number per token, as explained in `InSteps`, and begin with the prefill's.
+    # Both lists have a number per token, the prefill's first (see `InSteps`).
     depths = [0]
     has_drafts = [0]
     for step, num_emitted in enumerate(accept_lengths):
@@ -255,7 +253,7 @@ def numbers_in_steps(
                 child for child, parent in enumerate(tree.parents) if parent == node and child != 0
             ]
             has_drafts.append(int(bool(children)))
-            # The walk ends at the step's last token: either no node carries it, since it is the
-            # target's own, or the answer ends there.
+            # The step's last token may be on no node, since it is the target's own. Its node (0) is
+            # not used, since the walk ends there.
             node = next((child for child in children if tree.tokens[child] == token_id), 0)
     return InSteps(np.array(depths), np.array(has_drafts))

@@ -1,4 +1,4 @@
-"""The part of the contract about first drafts: they are as good after accepted paths as before."""
+"""The part of the contract about first drafts: they stay as good after accepted paths."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -12,8 +12,8 @@ from specbench.log.audit import AuditTest
 SHIFTS = (-1, 1)
 """Offsets of token ids that a wrong draft vocabulary may cause."""
 NUM_ROUNDS = 3
-"""Completions of each prompt. Each plants right tokens at other ranks, so that steps begin at other
-positions.
+"""Number of completions of each prompt. Each plants right tokens at different ranks, so that its
+steps begin at different positions.
 """
 
 
@@ -26,9 +26,8 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     as a fresh drafter, and tests that its first draft token is the right token at least as often as
     the token with a shifted id.
     """
-    # per position: the right token, and the draft tokens of a used and of a fresh drafter
-    first_drafts = [*_steps_of_both(subject)]
-    # per position: True if the right token is among the draft tokens
+    first_drafts = [*_steps_of_both(subject)]  # one per position
+    # True if the right token is among the draft tokens [positions]
     used_hits = [drafts.right in drafts.used for drafts in first_drafts]
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("hits after accepted paths", used_hits, fresh_hits)
@@ -51,23 +50,23 @@ class _FirstDrafts(NamedTuple):
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """First draft tokens of the method's used drafter and of a fresh one, for the same positions.
+    """Yield the first draft tokens of the method's used drafter and of a fresh one, by position.
 
     The used drafter completes each prompt with right tokens planted in its trees, so that it
     reaches later steps by accepted paths. For each of these steps, another drafter of the method
-    starts afresh on the text before the step.
+    starts on the text before the step.
     """
     fresh_drafter = subject.build()
     prompts_and_answers = zip(subject.prompts, subject.answers, strict=True)
     for (prompt, answer), first_step in product(prompts_and_answers, range(NUM_ROUNDS)):
-        right_ids = (*prompt, *answer)  # of the prompt and its greedy answer
+        right_ids = (*prompt, *answer)  # answer: the target's greedy one
         # `first_step` changes the ranks at which right tokens are planted.
         used_planted = Planted(subject.drafter, right_ids, first_step)
         subject.complete(used_planted, prompt)
-        # by position in right_ids: the first draft tokens of the step that begins there
+        # position in right_ids -> the first draft tokens of the step that begins there
         for position, used_ids in used_planted.first_drafts.items():
-            # Left out: the first step, at which the used drafter has just started too, and the end
-            # of the text, where no right token is known.
+            # Skip the first step, where the used drafter has just started too, and the end of the
+            # text, where no right token is known.
             if not len(prompt) + 1 < position < len(right_ids):
                 continue
             fresh_planted = Planted(fresh_drafter, right_ids)
@@ -86,7 +85,7 @@ def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> 
     """A sign test that `hits` are at least as frequent as `other_hits` [positions].
 
     A hit is a position at which the right token was drafted. The effect is the share of positions
-    at which a hit was lost, less the share at which one was won.
+    that are hits in `other_hits` alone, less the share of those that are hits in `hits` alone.
     """
     pairs = [*zip(hits, other_hits, strict=True)]
     num_lost = sum(is_other_hit and not is_hit for is_hit, is_other_hit in pairs)

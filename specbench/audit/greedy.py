@@ -5,23 +5,21 @@ the two tokens are. In a re-check, vanilla and the method run the step itself ag
 """
 
 from dataclasses import replace
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.divergence import Agreement, Divergence
+from specbench.analysis.divergence import Agreement, Divergence, first_divergence
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.audit.model import RunModel
+from specbench.audit.reference import NUM_BEST
 from specbench.audit.results import Difference, near_tie
 from specbench.log.header import RunHeader
 from specbench.log.run import load_of, loads_of
 from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
-
-NUM_BEST = 100
-"""Number of best logits whose largest magnitude is the scale of a position."""
 
 
 def agreement_with_ours(
@@ -29,10 +27,9 @@ def agreement_with_ours(
 ) -> Agreement:
     """Compare the greedy answers of a server with vanilla's answers in this process.
 
-    Returns the number of answers compared, and the first difference of each answer that differs.
-    Every request (a turn of a sample) that did not fail is compared once. The model here
-    generates as many tokens as the server sent, so an answer that a server ends early is not found.
-    If a server sent only text, the tokens compared are those of its text.
+    Every request (a turn of a sample) that did not fail is compared once. The model here generates
+    as many tokens as the server sent, so an answer that a server ends too early is not found. If a
+    server sent only text, the tokens of its text are compared.
 
     Args:
         method: the method that the server runs, as records spell it.
@@ -41,7 +38,7 @@ def agreement_with_ours(
         model: the run's model, loaded in this process.
     """
     first_load = loads_of(header.spec.values)[0]  # a number of requests in flight, or a rate
-    # the method's greedy records of the first pass over the prompts (0), at the first load
+    # the method's greedy records of the first pass (0) over the prompts, at the first load
     server_records = [
         record
         for record in table.records
@@ -53,17 +50,8 @@ def agreement_with_ours(
     for record in server_records:
         request = Request(model.prompt_ids(record), len(record.token_ids))
         expected_ids = model.complete(BASELINE, request)
-        # A token id is None if the answer has already ended.
-        for position, (expected_id, server_id) in enumerate(
-            zip_longest(expected_ids, record.token_ids)
-        ):
-            if expected_id != server_id:
-                divergences.append(
-                    Divergence(
-                        record.key, position, baseline_token=expected_id, own_token=server_id
-                    )
-                )
-                break
+        if expected_ids != record.token_ids:
+            divergences.append(first_divergence(record, expected_ids))
     return Agreement(method, len(server_records), tuple(divergences))
 
 
@@ -98,15 +86,13 @@ class Examiner:
         self._audit_dtype = header.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
-        """Measure how far both tokens of a divergence lie below the target's best token.
+        """Measure how far the logits of both tokens of a divergence lie below the best logit.
 
-        Returns the difference with these gaps of logits and the largest gap that rounding explains.
         In a re-check the step is also run again. If one of the two answers had ended, both gaps are
         None and no step is run.
 
         Args:
-            divergence: the first position at which a record's answer differs from vanilla's, with
-                both tokens at this position.
+            divergence: the first position at which a record's answer differs from vanilla's.
         """
         record = self._records[divergence.key]
         # The prompt is taken from vanilla's record, if there is one: a later turn of the method's
@@ -133,17 +119,14 @@ class Examiner:
         """Run the step that emitted the token at a position of a record's answer again.
 
         Vanilla and the method both start from the tokens before the step's root: the prefill gives
-        the root, and the step follows. Returns whether the method gave vanilla's tokens and, if
-        not, whether rounding explains the first token that differs.
+        the root, and the step follows.
         """
-        # Index in the answer of each step's first token. Index 0 is the prefill's token, so the
-        # first step begins at 1. `accept_lengths`: tokens emitted per step.
-        ends_of_steps = accumulate(record.accept_lengths)
-        first_indices = [1, *(1 + end for end in ends_of_steps)]
-        # of the step that emitted the token at the position; 1 for position 0, which has no step
-        first_index = max(
-            (first_index for first_index in first_indices if first_index <= position), default=1
-        )
+        # Indices in the answer at which steps begin. Index 0 is the prefill's token, so the first
+        # step begins at 1. `accept_lengths` has the number of tokens that each step emitted.
+        first_indices = accumulate(record.accept_lengths, initial=1)
+        # The step of the position is the last one that begins by then. Position 0 is the prefill's,
+        # and the first step is run instead.
+        first_index = max([1, *(index for index in first_indices if index <= position)])
         # The step's root is the token before its first token.
         context_ids = prompt_ids + record.token_ids[: first_index - 1]
         # up to the token at the position, root included
@@ -154,7 +137,6 @@ class Examiner:
         for index, (vanilla_id, method_id) in enumerate(zip(vanilla_ids, method_ids, strict=True)):
             if vanilla_id != method_id:
                 logits = self._model.logits(context_ids + vanilla_ids[:index])
-                # the larger gap of the two tokens
                 gap = max(_below_best(logits, vanilla_id), _below_best(logits, method_id))
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
                 return _Rerun(is_same=False, is_bug=gap > largest_tie)
@@ -162,11 +144,11 @@ class Examiner:
 
 
 def _below_best(logits: FloatArray, token: int) -> float:
-    """The best logit - the logit of a token, from logits [vocab]."""
+    """The distance of a token's logit from the best logit, from logits [vocab]."""
     return float(logits.max() - logits[token])
 
 
 def _scale(logits: FloatArray) -> float:
-    """The largest magnitude among the best logits. The others may be masked."""
+    """The largest magnitude among the best logits of a position [vocab]."""
     best = np.partition(logits, -min(NUM_BEST, len(logits)))[-NUM_BEST:]
     return float(np.abs(best).max())

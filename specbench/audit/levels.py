@@ -15,8 +15,9 @@ def levels(temperature: float) -> tuple[float, ...]:
 
 
 def num_cells(records: Records, header: RunHeader) -> int:
-    """The number of pairs of a method and a sampling temperature to test, raised ones included.
-    Servers are not tested at temperature 0, nor at raised temperatures.
+    """The number of pairs of a method and a sampling temperature to test.
+
+    Raised temperatures count too. Servers are not tested at those, nor at temperature 0.
     """
     return sum(
         len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))

@@ -1,4 +1,4 @@
-"""Tests of the logits of a method's steps against a plain forward's."""
+"""Tests that compare the logits of a method's steps with those of a plain forward."""
 
 from collections.abc import Iterator
 
@@ -14,35 +14,33 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Test the logits of a method's steps: their largest deviation, flips, and bits.
 
-    Yields up to three tests, or none if there are no rows. A row is the logits for one token.
+    Yields up to three tests, or none if there are no rows. A row has the logits for one token.
     - The largest deviation from a plain forward may not exceed a limit.
-    - The share of flips, rows whose best token is not the plain forward's, may not be significantly
-      larger than vanilla's share.
-    - Every row must equal, bit for bit, the row of the engine's steps over chains of the same
+    - A flip is a row whose best token is not that of the plain forward. The share of flips may not
+      be significantly larger than vanilla's.
+    - Every row must have the same bits as the row of the engine's steps over chains of the same
       tokens. Rows with unknown `is_exact` are left out. This is tested only if all rows of vanilla
-      are equal. In that case deviations up to the largest of an equal row are allowed.
+      have the same bits. Then deviations as large as that of any such row are allowed.
 
     Args:
         logits: numbers about the method's rows.
         dtype: name of the dtype that the logits are rounded to.
         allowed: the limit of deviations, in epsilons of the dtype times the logits' scale.
-        baseline: numbers about vanilla's rows; None for vanilla itself, or if vanilla was not run.
+        baseline: numbers about vanilla's rows; None for vanilla itself, or if vanilla has no rows.
             Without them only the deviation is tested.
     """
     if not (num_rows := len(logits)):
         return
-    # Per row, over its best logits: `deviation` is their largest difference from the plain
-    # forward's, `scale` the largest magnitude of the latter.
+    # Per row, over its best logits: `deviation` is the largest difference from the plain forward's,
+    # `scale` the largest magnitude of the plain forward's.
     deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # in epsilons [rows]
     largest_deviation = float(deviations.max())
     # `is_exact` [rows] is 1 if a row has the bits of steps over chains, 0 if not, -1 if unknown.
-    is_vanilla_exact = (
-        baseline is not None and len(baseline) > 0 and bool((baseline.is_exact == 1).all())
-    )
+    is_vanilla_exact = baseline is not None and bool((baseline.is_exact == 1).all())
     if is_vanilla_exact:
         allowed = float(deviations.max(where=logits.is_exact == 1, initial=allowed))
     yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
-    if baseline is None or not len(baseline):
+    if baseline is None:
         return
     num_flips, baseline_flips = int(logits.is_flipped.sum()), int(baseline.is_flipped.sum())
     # Rows: the method, vanilla. Columns: flipped, not flipped.

@@ -1,4 +1,4 @@
-"""A stored run's model, loaded again: the prompts of its records, its logits and its methods.
+"""Load the model of a stored run again, with its methods and the prompts of its records.
 
 A model or prompts that differ from those of the run are refused.
 """
@@ -71,44 +71,44 @@ class RunModel:
 
         Args:
             run: the run.
-            dtype: name of the dtype to load the model in; None: the run's, or "auto" if that has no
-                known name.
-            device: name of the device; None: by the run's option, which may be "auto".
+            dtype: name of the dtype to load the model in. None stands for the run's dtype, or for
+                "auto" if the run's has no known name.
+            device: name of the device. None stands for the run's option, which may be "auto".
             has_methods: True to load all methods of the run too; False for vanilla alone.
             is_offline: download nothing.
         """
-        # The options as asked for ("auto"); older headers have only those in effect (`values`).
+        # The requested options ("auto"). Older headers have only those in effect (`values`).
         asked_values = run.header.spec.asked or run.header.spec.values
         run_dtype = run.header.model.dtype
         if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
             run_dtype = "auto"
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
-            "is_baseline_run": True,  # vanilla is loaded in any case
+            "is_baseline_run": True,  # vanilla is always loaded
             "until_ci": None,  # a goal of the run, which vanilla alone cannot reach
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
-            "trace": False,  # nor does it need the confidence of drafts
+            "trace": False,  # an audit does not need the confidence of drafts
             "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
             **_NO_SERVER,
         }
-        if device:  # it may not support the run's execution mode
+        if device:  # which may not support the run's execution mode
             spec_values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)  # since no option of a server is set
         _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
         self._plan = plan  # the prompts, and the sampling
         self._codec = plan.setup.codec  # renders chats as token ids
-        # Turns a reply into a chat message with its reasoning split off. Older runs, whose header
-        # does not say how chats became prompts (`chat` is None), sent back whole replies.
+        # Turns a reply into a chat message without its reasoning. Older runs, whose header does not
+        # say how chats became prompts (`chat` is None), sent back whole replies.
         self._message_of = self._codec.reply if run.header.model.chat else whole_reply
-        # The next three decide which recorded replies later turns of a chat have seen.
+        # The next three decide which recorded replies are in the prompts of later turns.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        # Options need not name the methods of servers, but the header lists them in order.
+        # The options need not name the methods of servers. The header lists them in order.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
-        # Stays open while this object is used. `before`: methods get the options of the run.
+        # Stays open as long as this object is used. `before`: methods get the options of the run.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
         self.dtype: str = plan.setup.dtype  # a name, like the device
@@ -118,15 +118,14 @@ class RunModel:
         """The token ids of the prompt that a record answers: the chat up to the record's turn.
 
         Raises:
-            UserError: the prompt is missing, or has another number of tokens than in the run.
+            UserError: the prompt is missing, or its number of tokens is not that of the run.
         """
-        key = record.key  # names the task, the prompt (`sample_id`), and the turn, from 0
+        key = record.key  # has the task, the prompt (`sample_id`), and the turn, from 0
         prompts = self._plan.prompts.get(key.task, ())
         prompt_by_id = {prompt.sample_id: prompt for prompt in prompts}
         if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
-        # the user's texts up to this turn; `_history` has the recorded replies to earlier turns
-        user_texts = prompt_by_id[key.sample_id].turns[: key.turn + 1]
+        user_texts = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # up to this turn
         chat = make_chat(user_texts, self._history(key), self._message_of)
         prompt_ids = self._codec.render(chat)
         if len(prompt_ids) != record.prompt_tokens:
@@ -138,32 +137,33 @@ class RunModel:
         return prompt_ids
 
     def drafter(self, method: str) -> Drafter:
-        """The drafter of a method, as records spell it."""
+        """The drafter of a method. The method is spelled as in records."""
         return self._backend.drafters[method]
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
-        """The tokens with which a method, as records spell it, completes a request."""
+        """The tokens with which a method completes a request."""
         return self._backend.complete(method, request).token_ids
 
     def sampling(self, temperature: float) -> Sampling:
-        """The run's sampling at a temperature."""
+        """The run's sampling settings at a temperature."""
         return self._plan.spec.sampling(temperature)
 
     def request(self, record: Record) -> Request:
-        """The request that a record answers, with its seed; errors as for `prompt_ids`."""
+        """The request that a record answers, with its seed. Raises the errors of `prompt_ids`."""
         request = make_request(self._plan.work, self.prompt_ids(record), record.key.request)
-        return replace(request, seed=record.seed)  # not by `repeat`, which a merge renumbers
+        # A seed made from `repeat` would be wrong, since a merge renumbers repeats.
+        return replace(request, seed=record.seed)
 
     @torch.inference_mode()
     @without_cudnn_attention()
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
-        """The target's logits [vocab] after these tokens, in one pass over all of them."""
-        with self.target.execution.paused():  # no padding, unlike in captured graphs
+        """The target's logits [vocab] after these tokens, from one pass over all of them."""
+        with self.target.execution.paused():  # captured graphs would pad the tokens
             logits = self.target.prefill(token_ids).logits[0]
         return logits.double().cpu().numpy().copy()
 
     def watch(self, method: str, request: Request) -> Evidence:
-        """A method's answer to a request, watched, with its numbers.
+        """Complete a request with a method while its drafter is watched.
 
         Raises:
             SpecbenchError: the method fails.
@@ -174,9 +174,9 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def token_numbers(self, record: Record) -> TokenNumbers:
-        """Numbers about the tokens of a record, without drafts (`has_draft` is UNKNOWN).
+        """Numbers about the tokens of a record. Its drafts are not known (`has_draft` is UNKNOWN).
 
-        Depths except the first are UNKNOWN too if the recorded steps do not add up to all tokens.
+        If the recorded steps do not add up to all tokens, depths except the first are UNKNOWN too.
         """
         token_ids = record.token_ids
         logits = plain_logits(self.target, self.prompt_ids(record), token_ids)
@@ -189,17 +189,17 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        """Numbers about how far rounding moves the logits of steps over `num_rows` tokens.
+        """Measure how far rounding moves the logits of steps over `num_rows` tokens.
 
-        A step computes a chain of tokens of the record's answer, after a prefill of all tokens
-        before the chain. The step's logits are compared with one plain forward of the model over
-        prompt and answer. A few chains are spread over the answer. An answer that is not longer
-        than a chain gives no numbers.
+        After a prefill of all earlier tokens, a step computes a chain of tokens of the record's
+        answer. The step's logits are compared with one plain forward of the model over prompt and
+        answer. A few chains are spread over the answer. An answer that is not longer than a chain
+        gives no numbers.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)
         token_ids = record.token_ids
-        # before each token of the answer [tokens, vocab]
+        # logits before each token of the answer [tokens, vocab]
         plain_rows = plain_logits(target, prompt_ids, token_ids)
         numbers_of_chains = []
         stride = max(num_rows, len(token_ids) // 4)  # tokens from one chain's start to the next
@@ -209,7 +209,7 @@ class RunModel:
             target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
             chain_ids = torch.tensor(token_ids[start:end], device=target.device)
             logits = target.forward(DraftTree.chain(chain_ids)).logits  # after each token
-            # The row after a token is the row before the next token (+ 1).
+            # The logits after a token are those before the next token (+ 1).
             numbers_of_chains.append(logit_numbers(logits, plain_rows[start + 1 : end + 1]))
         target.cache.reset()
         return LogitNumbers.join(numbers_of_chains)
@@ -228,10 +228,10 @@ class RunModel:
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
-    """Refuse a model or prompts that are not the run's.
+    """Refuse a model or prompts that are not those of the run.
 
-    The prompts of a merged run, which come from several runs, are not compared, nor is a model
-    without known files, such as a server's.
+    Two things are not compared: the prompts of a merged run, which come from several runs, and a
+    model whose files are unknown, such as a server's.
 
     Args:
         header: the run's header, with its model and a description of each task's prompts.

@@ -1,4 +1,4 @@
-"""Numbers about the tokens, logits and drafts of answers: columns that can be joined."""
+"""Numbers about the tokens, logits and drafts of answers, as columns that can be joined."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -25,7 +25,7 @@ class Columns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """One object with the rows of all parts. Without parts it has no rows."""
+        """Join the rows of all parts. Without any part, the result has no rows."""
         if not parts:
             return cls(*np.zeros((len(fields(cls)), 0)))
         columns = {
@@ -41,47 +41,56 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenNumbers(Columns):
-    """Emitted tokens and the distributions p that they should be drawn from: [tokens] each.
+    """Numbers about emitted tokens and the distributions p that they should be drawn from.
 
-    A surprise and a rank come with the variance and third central moment that they have if the
-    token is a draw. A token that p rules out has the expected surprise, rank and middle instead.
+    All arrays are [tokens]. For `position` and `middle`, all tokens of the vocabulary are laid end
+    to end on [0, 1) in the order of their ids. Each takes a stretch as long as its probability.
     """
 
     surprise: Array
-    """-log p(token) in nats."""
+    """-log p(token) in nats. If p rules the token out, this is the expected surprise."""
     entropy: Array
     """The expected surprise."""
     surprise_variance: Array
+    """The variance of the surprise if the token is drawn from p."""
     surprise_third: Array
+    """The third central moment of the surprise if the token is drawn from p."""
     rank: Array
-    """The mass of the likelier tokens plus half of the token's own: 1/2 is expected."""
+    """The mass of the likelier tokens plus half of the token's own. 1/2 is expected, and stands for
+    a token that p rules out.
+    """
     rank_variance: Array
+    """The variance of the rank if the token is drawn from p."""
     rank_third: Array
+    """The third central moment of the rank if the token is drawn from p."""
     is_best: Array
     """1 if no token is likelier, else 0."""
     best: Array
     """The probability of the likeliest token."""
     position: Array
-    """The token's place in [0, 1) with tokens by id; uniform if it is a draw."""
+    """A random point of the token's stretch of [0, 1). It is uniform if the token is drawn from p.
+    """
     middle: Array
-    """The middle of the token's stretch of [0, 1) with tokens by id. Its variance is the rank's."""
+    """The middle of the token's stretch of [0, 1); 1/2 if p rules the token out. If the token is
+    drawn from p, the variance is that of the rank.
+    """
     tail: Array
     """The mass of all tokens that are at most as likely; 1 if only rounding allows the token."""
     is_possible: Array
-    """False if p rules the token out beyond rounding."""
+    """False if p rules the token out, and rounding does not explain it."""
     depth: Array
-    """The token's number in its step, from 1; 0 for the prefill's token, with which an answer
-    begins; UNKNOWN without steps.
+    """The token's number in its step, from 1. It is 0 for the prefill's token, with which an answer
+    begins, and UNKNOWN if the steps are not known.
     """
     has_draft: Array
-    """1 if the step's tree had draft tokens for the token's place; 0 if it had none, so that the
-    token is the bonus, or if the token is the prefill's; UNKNOWN if the tree is not known.
+    """1 if the step's tree had draft tokens for the token's place. It is 0 for a bonus token after
+    the last draft token and for the prefill's token, and UNKNOWN if the tree is not known.
     """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitNumbers(Columns):
-    """Logits of the engine against a plain forward's: [rows] each."""
+    """Differences of the engine's logits from those of a plain forward. All arrays are [rows]."""
 
     deviation: Array
     """The largest absolute difference among the best logits."""
@@ -90,22 +99,24 @@ class LogitNumbers(Columns):
     is_flipped: Array
     """True if the best token differs."""
     is_exact: Array
-    """1 if all logits equal, bit for bit, those of the engine's steps over chains of the answer; 0
-    if not; UNKNOWN where bits depend on the shape of a step, or were not compared.
+    """1 if all logits have the bits of the engine's steps over chains of the answer, else 0. It is
+    UNKNOWN if bits depend on the shape of a step, or were not compared.
     """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftNumbers(Columns):
-    """Drawn draft tokens against the distributions q that they claim: [draft tokens] each.
+    """Numbers about drawn draft tokens and the distributions q that they claim.
 
-    Both positions are uniform in [0, 1) if the token was drawn from q.
+    All arrays are [draft tokens]. A position is a random point of the token's stretch of [0, 1) if
+    all tokens are laid end to end (see `draft_numbers`). It is uniform if the token was drawn from
+    q.
     """
 
     by_rank: Array
-    """The token's position in q with tokens by falling probability."""
+    """The token's position if the likeliest tokens come first."""
     by_id: Array
-    """The token's position in q with tokens by id."""
+    """The token's position if tokens are in the order of their ids."""
     probability: Array
     """The token's probability in q."""
     mass: Array

@@ -1,4 +1,4 @@
-"""The parts of an audit as lines of progress, with the time left."""
+"""Report the progress of an audit: a line for each part, with the time left."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -17,7 +17,7 @@ class Parts:
         self._began = perf_counter()
 
     def begin(self, text: str) -> None:
-        """Report the part that begins, with the time left for the audit at the pace so far."""
+        """Report that a part begins, with the time left for the audit at the pace so far."""
         left = time_left(self._began, self._num_begun, self._total)
         self._num_begun += 1
         self.say(f"{self._num_begun} of {self._total}: {text} …{left and f' ({left})'}")

@@ -1,4 +1,4 @@
-"""The measured records of a run, and the order in which an audit takes them."""
+"""Select the measured records of a run, and put them in the order in which an audit takes them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -10,7 +10,7 @@ from specbench.analysis.records import RecordTable
 from specbench.types import Record
 
 _GOLDEN = (np.sqrt(5) - 1) / 2
-"""0.618...: multiples of it, mod 1, fill [0, 1) evenly however many there are."""
+"""0.618...: any number of its multiples, mod 1, fills [0, 1) evenly."""
 
 Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
 """Temperature -> method -> its measured records."""
@@ -28,11 +28,10 @@ def usable_records(table: RecordTable) -> Records:
 def spread(records: Sequence[Record]) -> list[Record]:
     """The records shuffled, so that the first few are spread evenly over the whole run.
 
-    Point k is k * 0.618 mod 1: each new point falls into one of the widest gaps between the
-    points before. The k-th record returned is the one whose index is the rank of point k.
+    Point k is k * 0.618 mod 1. Each new point falls into one of the widest gaps between the earlier
+    points. The k-th record of the result is the one whose index is the rank of point k.
     """
     num_records = len(records)
     points = np.arange(num_records) * _GOLDEN % 1
-    ranks = np.empty(num_records, dtype=np.intp)
-    ranks[np.argsort(points)] = np.arange(num_records)  # the smallest point has rank 0
+    ranks = np.argsort(np.argsort(points))  # the smallest point has rank 0
     return [records[rank] for rank in ranks.tolist()]

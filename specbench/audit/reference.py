@@ -1,5 +1,7 @@
-"""Reference logits of an audit: from the model's own forward, without the engine's cache, masks or
-kernels, and from the engine's steps over plain chains.
+"""Compute the reference logits of an audit.
+
+Some come from the model's own forward, without the engine's cache, masks or kernels, and some from
+the engine's steps over plain chains.
 """
 
 from collections.abc import Sequence
@@ -17,8 +19,8 @@ NUM_BEST = 100
 
 
 def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
-    """Logits [tokens, vocab] before each token of an answer, by the model's own forward."""
-    # Logits after a token are those before the next one, so the last token is not read.
+    """Logits [tokens, vocab] before each token of an answer, from the model's own forward."""
+    # The logits after a token are those before the next one, so the last token is not read.
     read_ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=target.device)  # [1, read]
     output = target.model(input_ids=read_ids, use_cache=False, logits_to_keep=len(token_ids))
     logits: Tensor = output.logits[0]  # output.logits: [1, tokens, vocab]
@@ -28,7 +30,7 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
 def plain_steps(
     target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], size: int | None = None
 ) -> Tensor:
-    """Logits [tokens, vocab] before each token of an answer, by the engine's steps over chains.
+    """Logits [tokens, vocab] before each token of an answer, from the engine's steps over chains.
 
     Each step computes a chain of the answer's next tokens, and accepts all of them.
 
@@ -36,16 +38,16 @@ def plain_steps(
         target: computes the steps.
         prompt_ids: token ids of the prompt.
         token_ids: token ids of the answer.
-        size: tokens of a chain; by default the most for which steps give the same bits in any tree
-            (`max_exact_rows`).
+        size: number of tokens of a chain. The default, `max_exact_rows`, is the largest number for
+            which steps give the same bits in any tree.
     """
     size = size or target.max_exact_rows
     # The prefill gives the logits before the first token [1, vocab]. They are copied, since the
-    # next forward may overwrite them. `num_new` reserves room for the answer.
+    # next forward may overwrite them. `num_new` reserves room for the answer in the cache.
     prefill = target.prefill(prompt_ids, num_new=len(token_ids))
     logits_by_step = [prefill.logits.clone()]
-    # A chain gives the logits after each of its tokens [chain, vocab]. No logits are needed after
-    # the last token.
+    # A chain gives the logits after each of its tokens [chain, vocab]. Those after the last token
+    # of the answer are not needed.
     read_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
     for start in range(0, len(read_ids), size):
         chain = DraftTree.chain(read_ids[start : start + size])
@@ -61,7 +63,7 @@ def has_exact_steps(
     """True if steps over chains of `size` tokens give the same bits as steps over longer chains.
 
     The longer chains have `max_exact_rows` tokens. The answer's tokens are repeated until they fill
-    whole steps of `size`; if these do not fit into the target's context, the result is False.
+    whole steps of `size`. If these do not fit into the target's context, the result is False.
     """
     num_steps = -(-len(token_ids) // size)  # rounded up
     num_filled = 1 + num_steps * size  # 1: the prefill's token
@@ -79,8 +81,8 @@ def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: 
     """True if some token of an answer is not the target's best token at its position.
 
     A token counts as the best if its logit lies below the best logit by at most `tie` times the
-    scale, the largest magnitude among the position's best logits. `prompt` and `answer` are token
-    ids.
+    scale, which is the largest magnitude among the best logits of its position. `prompt` and
+    `answer` are token ids.
     """
     logits = plain_logits(target, prompt, answer)  # [tokens, vocab]
     num_best = min(NUM_BEST, logits.shape[1])

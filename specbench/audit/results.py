@@ -1,4 +1,4 @@
-"""Results of an audit: is a difference, or a method's result, due to rounding or to a bug?"""
+"""Results of an audit: decide if a difference comes from rounding or from a bug."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ ALPHA = 0.01
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Machine epsilon of each dtype."""
 _FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
-"""Most epsilons between two logits that rounding explains; see `near_tie`."""
+"""The largest gap between two logits that rounding explains, in epsilons (see `near_tie`)."""
 
 
 def near_tie(dtype: str, scale: float) -> float:
@@ -23,9 +23,9 @@ def near_tie(dtype: str, scale: float) -> float:
     epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best). The
     multiple was measured on `tiny` between prefill, tree and single tokens: the gap between two of
     the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32.
-    The last is larger because float32 also rounds the sums; half precision sums in float32, whose
-    epsilon is much smaller. The thresholds, 8 and 64, leave some room,
-    since rounding errors grow like the square root of the number of layers.
+    The last is larger because float32 also rounds the sums, while half precision sums in float32,
+    whose epsilon is much smaller. The thresholds, 8 and 64, leave some room, since rounding errors
+    grow like the square root of the number of layers.
 
     In bfloat16 the gap can be a whole logit, which may hide a bug. In float32
     (`specbench audit --dtype float32`) it is some 8,000 times smaller.
@@ -41,7 +41,8 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
     measurement it is four times the factor.
 
     On `tiny` in float32, with torch's operations, correct trees deviated by less than 57 over
-    77,000 sampled tokens; with stale keys in one layer by 56,000, with wrong positions by 390,000.
+    77,000 sampled tokens. Stale keys in one layer caused a deviation of 56,000, and wrong positions
+    one of 390,000.
     """
     factor = _FACTOR[dtype]
     measured = factor if calibrated is None else calibrated
@@ -49,7 +50,9 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
 
 
 def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
-    """A test of a contract that fails if any of `num` answers, or other units, is wrong."""
+    """A test in a contract that fails if any of `num` answers is wrong. `unit` names other units
+    than answers.
+    """
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
@@ -58,7 +61,7 @@ PLANTED = "acceptance of planted draft tokens"
 
 
 def is_idle(result: MethodAudit) -> bool:
-    """True for a method that proposed nothing, so that no right token could be planted."""
+    """True if a method proposed nothing, so that no right token could be planted."""
     return any(test.name == PLANTED and not test.num for test in result.tests)
 
 
@@ -70,15 +73,16 @@ class Difference:
     threshold: float
     """The largest gap that rounding explains."""
     gap: float | None = None
-    """How far the logit of the method's token lies below the target's best logit; None if one of
+    """The distance of the logit of the method's token from the target's best logit; None if one of
     the two answers ended early.
     """
     baseline_gap: float | None = None
-    """The same for vanilla's token."""
+    """The distance of the logit of vanilla's token from the best logit."""
     is_same_again: bool | None = None
-    """True if the step gave vanilla's tokens when it was run again; None if it was not."""
+    """True if the step gave vanilla's tokens when it was run again; None if it was not run again.
+    """
     is_bug_again: bool = False
-    """True if the step, run again, differed by more than rounding explains."""
+    """True if the step differed by more than rounding explains when it was run again."""
 
     @property
     def status(self) -> AuditStatus:
@@ -89,7 +93,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class GreedyAudit:
-    """A method's greedy answers against vanilla's."""
+    """A method's greedy answers, compared with vanilla's."""
 
     agreement: Agreement
     differences: tuple[Difference, ...]
@@ -98,7 +102,7 @@ class GreedyAudit:
 
     @property
     def status(self) -> AuditStatus:
-        """The worst status of its differences."""
+        """The worst status of any difference."""
         statuses = {difference.status for difference in self.differences}
         if "bug" in statuses:
             return "bug" if self.is_lossless else "lossy"
@@ -106,7 +110,7 @@ class GreedyAudit:
 
     @property
     def largest_gap(self) -> float | None:
-        """The largest gap of its differences; None if none has a gap."""
+        """The largest gap of any difference; None if no difference has a gap."""
         return max((d.gap for d in self.differences if d.gap is not None), default=None)
 
 
@@ -124,13 +128,13 @@ class Audit:
     device: str = ""
     """The audit's device; empty if no model was needed."""
     unjudged: tuple[str, ...] = ()
-    """Requested methods without a verdict, with the reason, in words."""
+    """Texts on requested methods without a verdict, each with the reason."""
 
     @property
     def statuses(self) -> frozenset[AuditStatus]:
-        """The statuses that occur."""
-        greedy = {result.status for result in self.greedy}
-        return frozenset(greedy | {result.status for result in self.methods})
+        """The statuses of all results."""
+        results: list[GreedyAudit | MethodAudit] = [*self.greedy, *self.methods]
+        return frozenset(result.status for result in results)
 
     @property
     def has_bug(self) -> bool:

@@ -1,11 +1,10 @@
 """Outcomes of acceptance rules on small trees with known p (the target's) and q (the drafter's).
 
-Answers cannot show that a rule is a little too lenient; here every probability is known.
+Answers cannot show that a rule is a little too lenient. On these trees every probability is known.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +24,16 @@ WIDE = 128
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
 """p after the root: [4]."""
 _NEXT = np.array(
-    [[0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.35, 0.25], [0.27, 0.23, 0.4, 0.1], [0.6, 0.2, 0.12, 0.08]]
-)  # fmt: skip
+    [
+        [0.1, 0.5, 0.15, 0.25],
+        [0.3, 0.1, 0.35, 0.25],
+        [0.27, 0.23, 0.4, 0.1],
+        [0.6, 0.2, 0.12, 0.08],
+    ]
+)
 """p after each token that may follow the root: [4, 4]."""
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
-"""q after the root: [4]. The next three are other choices, for some cases."""
+"""q after the root: [4]. Some cases use one of the next three instead."""
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
 """Likely tokens have a little more mass than in p, to expose a rule that rejects too rarely."""
 _Q_FAR = np.array([0.02, 0.02, 0.02, 0.94])
@@ -47,9 +51,9 @@ class RuleCase:
     name: str
     parents: tuple[int, ...]
     """The parent of each node. The root's is itself."""
-    num_verify: int
-    """Number of nodes, from the first on, that may be accepted."""
-    is_drawn: bool
+    num_scratch: int = 0
+    """Number of nodes, at the end of the tree, that may not be accepted."""
+    is_drawn: bool = True
     """Siblings are drawn from q without replacement; else the tokens are fixed."""
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
@@ -58,43 +62,53 @@ class RuleCase:
     """q after the root: [4]."""
 
 
+_TOP_P = Sampling(1.0, top_p=0.85)
 CASES = (
-    RuleCase("fixed draft tokens", (0, 0, 0, 1, 1, 0), 5, is_drawn=False, sampling=Sampling(0.7)),
-    RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5), q_root=_Q_CLOSE),
-    RuleCase("drawn siblings", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True),
-    RuleCase("drawn siblings, top-p", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True,
-             sampling=Sampling(1.0, top_p=0.85)),
-    RuleCase("more siblings than q has tokens", (0, 0, 0, 0, 1), 5, is_drawn=True, support=2),
-    RuleCase("drawn siblings, far from p", (0, 0, 0, 0), 4, is_drawn=True, q_root=_Q_FAR),
-    RuleCase("rejected draft token, top-p", (0, 0, 1), 3, is_drawn=True, q_root=_Q_REJECTED,
-             sampling=Sampling(1.0, top_p=0.85)),
-    RuleCase("drawn siblings, top-k", (0, 0, 0, 1), 4, is_drawn=True,
-             sampling=Sampling(1.0, top_k=2)),
-    RuleCase("drawn siblings, T=0.3", (0, 0, 0, 1), 4, is_drawn=True, sampling=Sampling(0.3)),
-    RuleCase("five levels, twelve nodes", (0, 0, 0, 0, 1, 1, 4, 4, 6, 6, 8, 8), 12, is_drawn=True,
-             q_root=_Q_CLOSE),
-)  # fmt: skip
+    RuleCase(
+        "fixed draft tokens",
+        parents=(0, 0, 0, 1, 1, 0),
+        num_scratch=1,
+        is_drawn=False,
+        sampling=Sampling(0.7),
+    ),
+    RuleCase("drawn chain", parents=(0, 0, 1), sampling=Sampling(1.5), q_root=_Q_CLOSE),
+    RuleCase("drawn siblings", parents=(0, 0, 0, 0, 1, 1, 2)),
+    RuleCase("drawn siblings, top-p", parents=(0, 0, 0, 0, 1, 1, 2), sampling=_TOP_P),
+    RuleCase("more siblings than q has tokens", parents=(0, 0, 0, 0, 1), support=2),
+    RuleCase("drawn siblings, far from p", parents=(0, 0, 0, 0), q_root=_Q_FAR),
+    RuleCase("rejected draft token, top-p", parents=(0, 0, 1), sampling=_TOP_P, q_root=_Q_REJECTED),
+    RuleCase("drawn siblings, top-k", parents=(0, 0, 0, 1), sampling=Sampling(1.0, top_k=2)),
+    RuleCase("drawn siblings, T=0.3", parents=(0, 0, 0, 1), sampling=Sampling(0.3)),
+    RuleCase(
+        "five levels, twelve nodes",
+        parents=(0, 0, 0, 0, 1, 1, 4, 4, 6, 6, 8, 8),
+        q_root=_Q_CLOSE,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Counts of emitted tokens and their probabilities by p: [1 + 4, 4 + 1] each.
+    """How often a rule emitted each token on a tree, and how often it should have.
 
-    Row 0 is for the first token of each draw, row 1 + t for the tokens after an accepted token t.
-    Column t is for token t, the last column for impossible tokens, with ids from 4 on.
+    Row 0 is about the first token of each draw, and row 1 + t about the tokens after an accepted
+    token t. Column t is about token t, and the last column about all tokens from 4 on, which are
+    impossible.
     """
 
     name: str
     counts: Array
+    """Number of times that each token was emitted: [1 + 4, 4 + 1]."""
     probs: Array
+    """The probabilities of the tokens in p: [1 + 4, 4 + 1]."""
 
 
 @torch.inference_mode()
 def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
-    """The outcomes of a rule per case, from `num_draws` draws in total.
+    """The outcomes of a rule in each case, from `num_draws` draws in total.
 
-    The list is empty if the rule raises an exception with both sizes of the vocabulary: the small
-    one, and the wide one, in which most tokens are impossible.
+    The list is empty if the rule raises an exception both with the small vocabulary and with the
+    wide one, in which most tokens are impossible.
     """
     num_per_case = -(-num_draws // len(CASES))  # rounded up
     for vocab in (VOCAB, WIDE):
@@ -106,40 +120,40 @@ def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
 def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outcomes:
     """Draw the tokens of a case's tree many times, and count the tokens that a rule emits.
 
-    Returns the counts with the probabilities that they should follow.
-
     Args:
-        rule: takes a tree with its tokens, the target's logits [nodes, vocab] and a sampler, and
-            returns what it accepts, which `Verdict.read` turns into the emitted tokens.
+        rule: the rule, which decides from a tree with its tokens, the target's logits
+            [nodes, vocab] and a sampler which draft tokens are accepted.
         case: a small tree with sampling settings.
-        num_draws: how often the tree's tokens are drawn.
-        vocab: size of the vocabulary; tokens from VOCAB (4) on have probability 0.
+        num_draws: the number of times that the tree's tokens are drawn.
+        vocab: the size of the vocabulary. Tokens from VOCAB (4) on have probability 0.
     """
-    generator = np.random.default_rng([0, CASES.index(case)])  # another seed per case
+    generator = np.random.default_rng([0, CASES.index(case)])  # a different seed for each case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # Each of the next arrays has a row for the token after the root (row 0), and a row for the
-    # token after each token t (row 1 + t).
+    num_verify = len(case.parents) - case.num_scratch
+    # Row 0 of the next arrays is for the token after the root, row 1 + t for the token after t.
     p = np.stack([_ROOT, *_NEXT])  # [1 + 4, 4]
-    possible_probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # within top-p, top-k
-    probs = np.pad(possible_probs, ((0, 0), (0, 1)))  # [1 + 4, 4 + 1]; 0 for tokens from 4 on
+    kept_p = np.stack([_kept(row_p, case.sampling) for row_p in p])  # within top-p and top-k
+    probs = np.pad(kept_p, ((0, 0), (0, 1)))  # [1 + 4, 4 + 1]; 0 for tokens from 4 on
     counts = np.zeros_like(probs)
-    # The sampler divides logits by the temperature: softmax(logits / temperature) is p.
+    # The sampler computes softmax(logits / temperature), which has to be p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
     for _ in range(num_draws):
         drafts = _draw_tree(case, generator)
-        # q [nodes, 4] gets zeros for the other tokens; None if the tokens are fixed.
-        q = None if drafts.q is None else pad(drafts.q, (0, vocab - VOCAB))  # [nodes, vocab]
-        tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
-        # row of `logits` for the token after each node [nodes]
-        row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
+        q = drafts.q
+        if q is not None:
+            q = pad(q, (0, vocab - VOCAB))  # [nodes, vocab]; 0 for tokens from 4 on
+        tree = DraftTree(torch.tensor(drafts.tokens), layout, num_verify, q)
+        rows_after_drafts = [1 + token for token in drafts.tokens[1:]]
+        row_of_node = torch.tensor([0, *rows_after_drafts])  # a row of `logits`: [nodes]
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
-        # Emitted tokens are the accepted draft tokens, and the target's own token.
-        for previous_id, token_id in pairwise([-1, *verdict.token_ids]):  # -1: the root's row is 0
-            counts[1 + previous_id, min(token_id, VOCAB)] += 1
-            if token_id >= VOCAB:  # there is no row for the token after an impossible one
+        row = 0  # of `counts`
+        for token_id in verdict.token_ids:  # accepted draft tokens, then the target's own token
+            counts[row, min(token_id, VOCAB)] += 1
+            if token_id >= VOCAB:  # no row is about the tokens after an impossible one
                 break
+            row = 1 + token_id
     return Outcomes(case.name, counts, probs)
 
 
@@ -148,46 +162,51 @@ class _Drafts(NamedTuple):
 
     tokens: list[int]
     q: torch.Tensor | None
-    """The distributions that tokens were drawn from [nodes, 4]; None if tokens are fixed."""
+    """The distribution that each token was drawn from [nodes, 4]; None if tokens are fixed."""
 
 
 def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
-    """Draw the tokens of a case's tree; or take fixed tokens, if the case says so (`is_drawn`).
+    """Draw the tokens of a case's tree, or choose fixed tokens if the case has those.
 
-    A node's token is drawn from the q that follows the parent's token, without the tokens of the
-    siblings before. If nothing is left of q, the node takes the first token that none of them has.
+    A token is drawn from the q that follows its parent's token, without the tokens of earlier
+    siblings. If nothing is left of q, the first token that no earlier sibling has is taken.
     """
     num_nodes = len(case.parents)
-    tokens = [0] * num_nodes  # token ids, by node; the root's (node 0) stays 0
-    q = np.zeros((num_nodes, VOCAB))  # the distribution that each node's token is drawn from
+    tokens = [0] * num_nodes  # token id of each node; the root (node 0) keeps 0
+    q = np.zeros((num_nodes, VOCAB))
     for node in range(1, num_nodes):
         parent = case.parents[node]
         elder_siblings = [elder for elder in range(1, node) if case.parents[elder] == parent]
         taken_tokens = [tokens[elder] for elder in elder_siblings]
-        # q without earlier siblings' tokens [4], not normalized. None: `_q_after` of the root.
-        left_q = _q_after(case, tokens[parent] if parent else None)
-        left_q[taken_tokens] = 0
-        if case.is_drawn and left_q.sum():
-            q[node] = left_q / left_q.sum()
-            # Draws as generator.choice(VOCAB, p=q[node]) does, in a fifth of the time.
-            cdf = q[node].cumsum()
-            uniform = generator.random()  # in [0, 1)
-            tokens[node] = int((cdf / cdf[-1]).searchsorted(uniform, side="right"))
-            continue
         free_tokens = [token for token in range(VOCAB) if token not in taken_tokens]
-        # A fixed token may be any free one; this choice varies with the node.
-        index = 0 if case.is_drawn else (node + parent) % len(free_tokens)
-        tokens[node] = free_tokens[index]
-        q[node, tokens[node]] = 1.0
+        if not case.is_drawn:
+            index = (node + parent) % len(free_tokens)  # varies with the node
+            tokens[node] = free_tokens[index]
+            continue
+        left_q = _q_after(case, parent, tokens[parent])  # [4], not normalized
+        left_q[taken_tokens] = 0
+        if left_q.sum():
+            q[node] = left_q / left_q.sum()
+            tokens[node] = _draw(q[node], generator)
+        else:
+            tokens[node] = free_tokens[0]
+            q[node, free_tokens[0]] = 1.0
     return _Drafts(tokens, torch.from_numpy(q) if case.is_drawn else None)
 
 
-def _q_after(case: RuleCase, token: int | None) -> Array:
-    """A copy of q [4] after a drafted token, or after the root if `token` is None.
+def _draw(q: Array, generator: np.random.Generator) -> int:
+    """Draw a token from q [4] as `generator.choice(VOCAB, p=q)` does, in a fifth of the time."""
+    cumulated_q = q.cumsum()
+    uniform = generator.random()  # in [0, 1)
+    return int((cumulated_q / cumulated_q[-1]).searchsorted(uniform, side="right"))
 
-    At the root, `support` may cut q, which is then not normalized.
+
+def _q_after(case: RuleCase, parent: int, token: int) -> Array:
+    """A copy of q [4] for the children of a node with this token.
+
+    After the root (node 0), the case may limit q to a few tokens. Then q is not normalized.
     """
-    if token is not None:
+    if parent:
         return _Q_NEXT[token].copy()
     root_q = case.q_root.copy()
     root_q[case.support :] = 0
@@ -195,12 +214,13 @@ def _q_after(case: RuleCase, token: int | None) -> Array:
 
 
 def _kept(p: Array, sampling: Sampling) -> Array:
-    """The distribution `p` [tokens] cut to the tokens that top-p and top-k keep, and normalized."""
+    """The distribution `p` [tokens], cut to the tokens that top-p and top-k keep and normalized."""
     sorted_ids = np.argsort(-p)  # the likeliest token first
-    # Top-p keeps a token if the likelier tokens have less mass than top-p.
-    mass_of_likelier = np.concatenate([[0.0], p[sorted_ids].cumsum()[:-1]])  # by `sorted_ids`
-    is_kept = mass_of_likelier < sampling.top_p  # by `sorted_ids`
-    is_kept[0] = True  # the likeliest token stays with any top-p
+    # Top-p keeps a token if the likelier tokens together have less probability than top-p. The
+    # likeliest token is always kept. The next two arrays are in the order of `sorted_ids`.
+    likelier_mass = np.concatenate([[0.0], p[sorted_ids].cumsum()[:-1]])
+    is_kept = likelier_mass < sampling.top_p
+    is_kept[0] = True
     if sampling.top_k:  # 0: all tokens
         is_kept[sampling.top_k :] = False
     kept_ids = sorted_ids[is_kept]

@@ -1,9 +1,8 @@
-"""The audit of a run: test if its outputs are lossless, and examine those that are not.
+"""Audit a run: test if its outputs are lossless, and examine those that are not.
 
-`greedy` examines answers at temperature 0 that differ from vanilla's; `white_box` tests logits,
+`greedy` examines answers at temperature 0 that differ from vanilla's. `white_box` tests logits,
 drafts, tokens and rules at every temperature. The model is loaded only if there is something to
-examine.
-The audit is stored in the run's folder.
+examine. The audit is stored in the run's folder.
 """
 
 import sys
@@ -53,8 +52,8 @@ def audit(
     Args:
         run: the run. A run of vanilla alone must have sampled answers.
         open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
-        is_recheck: run steps that emitted other tokens than vanilla again, in the model's dtype.
-        effort: size of the tests; with 0 tokens, only greedy answers are compared.
+        is_recheck: run steps whose tokens differ from vanilla's again, in the model's dtype.
+        effort: size of the tests. With 0 tokens, only greedy answers are compared.
         say: prints a line of progress per method that differs, and per method and temperature.
 
     Raises:
@@ -63,9 +62,9 @@ def audit(
     header = run.header
     header.refuse_import("audited")  # raises for a run that was read from another tool's file
     table = make_table(run.records)
-    # by method: its greedy answers against vanilla's (`history`: whose replies a chat has)
+    # method -> its greedy answers, compared with vanilla's (`history`: whose replies a chat has)
     agreements = find_agreements(table, header.spec.values.history)
-    # measured records by temperature, then by method; empty if only greedy answers are compared
+    # temperature -> method -> measured records; empty if only greedy answers are compared
     records_by_temperature = usable_records(table) if effort.num_tokens else {}
     is_sampled = any(records_by_temperature)  # True if a temperature is above 0
     if not (agreements or header.servers or is_sampled):
@@ -75,7 +74,7 @@ def audit(
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays None if there is nothing to examine
-    if header.servers:  # only vanilla's server is compared if there is one, else every server
+    if header.servers:  # vanilla's server is compared with vanilla here, or else every server is
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone
@@ -113,7 +112,7 @@ def _audit_greedy(
     header: RunHeader,
     parts: Parts,
 ) -> GreedyAudit:
-    """Look at every first difference of a method's greedy answers."""
+    """Examine the first difference of each of a method's greedy answers that differ."""
     differences: list[Difference] = []
     if examiner and agreement.divergences:
         num_different = len(agreement.divergences)
@@ -124,9 +123,9 @@ def _audit_greedy(
 
 
 def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, ...]:
-    """Texts "methods: reason" about methods without a verdict, one per reason.
+    """Texts such as "methods: reason" about methods without a verdict, one per reason.
 
-    Methods without a verdict on sampled answers count only in full audits.
+    Methods without a verdict on sampled answers are named only in full audits.
     """
     labels_by_reason: dict[str, list[str]] = {}
     for unjudged in find_unjudged(to_stored(audit, 0), header):  # 0: records do not matter here
@@ -136,7 +135,7 @@ def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, .
 
 
 def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
-    """Write the audit into the run's folder; say so if that is not possible."""
+    """Write the audit into the run's folder, or say that this is not possible."""
     try:
         stored = to_stored(audit, len(run.records))
         write_audit(run.folder, replace_part(stored, records_sha256=records_hash(run.folder)))
@@ -151,10 +150,10 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     added to the method's tests at temperature 0, or is the only test there. `num_records` is the
     number of the run's records.
     """
-    # the comparisons that are not added yet
+    # method -> its comparison with vanilla, until that has become a test
     greedy_by_method = {greedy.agreement.method: greedy for greedy in audit.greedy}
     method_audits = []  # one per method and temperature
-    for method_audit in audit.methods:  # `level` is the sampling temperature
+    for method_audit in audit.methods:
         if not method_audit.level and method_audit.method in greedy_by_method:
             method_audit = _joined(method_audit, greedy_by_method.pop(method_audit.method))
         method_audits.append(method_audit)
@@ -174,15 +173,11 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
 def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """A method's audit at temperature 0, with a test of its greedy answers as the first test.
 
-    If one of the two failed, the status is the worse of both; otherwise it is the status of the
-    greedy answers. `greedy` compares the method's greedy answers with vanilla's.
+    `greedy` compares these answers with vanilla's. If either result failed, the status is the worse
+    of both. Otherwise it is the status of the greedy answers.
     """
     statuses = {method_audit.status, greedy.status}
-    status = greedy.status
-    for failed_status in _WORST_FIRST:
-        if failed_status in statuses:
-            status = failed_status
-            break
+    status = next((failed for failed in _WORST_FIRST if failed in statuses), greedy.status)
     equality_test = AuditTest(
         "answers",
         "equal to vanilla's",
@@ -195,7 +190,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
 
 
 def _finite(audited: MethodAudit) -> MethodAudit:
-    """The result with infinite effects replaced by the largest float, which JSON can hold."""
+    """Replace infinite effects by the largest float, which JSON can hold."""
     largest = sys.float_info.max
     tests = (replace_part(test, effect=min(test.effect, largest)) for test in audited.tests)
     return replace_part(audited, tests=tuple(tests))

@@ -23,12 +23,12 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Request
 
 NUM_PROMPTS = 4
-"""Number of prompts of most tests, which are the shortest unseen ones."""
+"""Number of prompts in most tests. The shortest unseen prompts are taken."""
 LONG = 150
 """Least number of tokens of a long prompt."""
 NUM_TASK_PROMPTS = 8
-"""Number of prompts of each task, from which as many unseen ones are made: enough to find a method
-that knows two of six tasks.
+"""Number of prompts of each task. From these, equally many unseen prompts are made. Eight are
+enough to find a method that knows two of six tasks.
 """
 
 
@@ -42,15 +42,15 @@ class Subject:
     prompts: Sequence[tuple[int, ...]]
     """The prompts of most tests."""
     long_prompts: Sequence[tuple[int, ...]] = ()
-    """Long prompts, on which right tokens are also planted: errors in positions may need a long
-    text.
+    """Long prompts, on which right tokens are also planted. Errors in positions may show only in a
+    long text.
     """
     budget: int = 64
     """Tokens of an answer."""
     task_prompts: Sequence[tuple[int, ...]] = ()
-    """Prompts of tasks, to which a method might have answers."""
+    """Prompts of tasks, for which a method might have stored answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
-    """For each of `task_prompts`, a new prompt mixed from prompts of the same task."""
+    """For each of `task_prompts`, a new prompt that is mixed from prompts of the same task."""
     eos_ids: frozenset[int] = frozenset()
     """End tokens of the model. An answer that a method knows in advance would end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)
@@ -58,31 +58,31 @@ class Subject:
 
     @cached_property
     def drafter(self) -> Drafter:
-        """The drafter that most tests share; it keeps its state from one test to the next."""
+        """The drafter that most tests share. It keeps its state from one test to the next."""
         return self.build()
 
     @property
     def dtype(self) -> str:
-        """Name of the target's dtype; "float32" for a dtype that EPSILON lacks, such as float64."""
+        """The name of the target's dtype, or "float32" for a dtype without an epsilon (float64)."""
         name = str(self.target.dtype).removeprefix("torch.")
         return name if name in EPSILON else "float32"
 
     def complete(self, drafter: Drafter, prompt: tuple[int, ...], **changes: Any) -> Completion:
-        """A checked completion of a prompt (token ids) by a drafter.
+        """Complete a prompt (token ids) with a drafter, and check the drafts.
 
-        It has `budget` tokens and no end tokens unless `changes`, fields of the request, say
-        otherwise.
+        The completion has `budget` tokens and no end tokens, unless `changes` have other values for
+        fields of the request.
         """
         options: dict[str, Any] = {"max_new_tokens": self.budget, "seed": 3, **changes}
         return decode(self.target, drafter, Request(prompt, **options), is_checked=True)
 
     @cached_property
     def answers(self) -> list[tuple[int, ...]]:
-        """The target's greedy answers to `prompts`, without drafts, as token ids."""
+        """The target's greedy answers to `prompts` as token ids, completed without drafts."""
         return [self.complete(Plain(), prompt).token_ids for prompt in self.prompts]
 
     def is_wrong(self, prompt: tuple[int, ...], token_ids: Sequence[int]) -> bool:
-        """True if a token is not the best one, beyond rounding."""
+        """True if a token is not the target's best, and rounding does not explain it."""
         return is_wrong(self.target, prompt, token_ids, near_tie(self.dtype, 1.0))
 
 
@@ -97,9 +97,8 @@ class LoadedSubject(NamedTuple):
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
     """Load a method on a model, in float32 on the CPU, as the subject of tests.
 
-    The subject has prompts of tasks, and as many unseen prompts, which are mixed at random from the
-    tasks' texts: a method cannot have stored answers to them. Also returns whether the method
-    claims to keep the target's distribution.
+    The subject has prompts of tasks, and equally many unseen prompts. These are mixed at random
+    from the tasks' texts, so that a method cannot have stored answers to them.
 
     Args:
         name: the method with its options, as on the command line.
@@ -107,7 +106,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         is_offline: download nothing.
 
     Raises:
-        UserError: an unknown method or model, or a model without weights for the method.
+        UserError: the method or the model is unknown, or there are no draft weights for the method.
     """
     spec = RunSpec(
         model=model,
@@ -117,8 +116,8 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         dtype="float32",
         is_baseline_run=False,  # the method alone, without vanilla
     )
-    plan = make_plan(spec, is_offline=is_offline)  # has the tasks' prompts
-    setup = plan.setup  # names the model and the method to load
+    plan = make_plan(spec, is_offline=is_offline)
+    setup = plan.setup
     assert isinstance(setup, EngineSetup)  # since the spec names no server
     if setup.missing:  # methods without draft weights
         raise UserError(
@@ -133,13 +132,12 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         return [setup.codec.render([user(text)]) for text in texts]
 
     def build() -> Drafter:
-        """A fresh drafter of the method."""
+        """Build a fresh drafter of the method."""
         context = BuildContext(target, run_method.weights)
         return run_method.method.build(run_method.options, context)
 
-    # per task: the text of the first turn of each prompt
+    # the text of the first turn of each prompt, per task
     texts_by_task = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
-    # token ids of the prompts of all tasks, and of an equally long list of mixed texts
     task_prompts = render([*chain(*texts_by_task)])
     unseen_prompts = render([*chain(*map(new_texts, texts_by_task))])
     by_length = sorted(unseen_prompts, key=len)  # the shortest first
@@ -156,12 +154,12 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
-    """Mix texts at random: each text's first words, followed by the last words of the next text."""
-    random_source = random.SystemRandom()  # without a seed: other texts each time
+    """Mix texts at random: the first words of each text, followed by the last words of the next."""
+    random_source = random.SystemRandom()  # has no seed, so that the texts are new each time
     words_of_texts = [text.split() for text in texts]
+    words_of_next_texts = [*words_of_texts[1:], *words_of_texts[:1]]  # the first follows the last
     mixed_texts = []
-    for index, words in enumerate(words_of_texts):
-        next_words = words_of_texts[(index + 1) % len(words_of_texts)]  # the first after the last
+    for words, next_words in zip(words_of_texts, words_of_next_texts, strict=True):
         # the share of words that is kept of this text, and left out of the next text
         share = random_source.uniform(0.3, 0.7)
         first_words = words[: 1 + int(len(words) * share)]  # at least one

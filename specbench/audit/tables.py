@@ -7,13 +7,13 @@ from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
 
 SUBJECTS = {"guesses": "drafts", "tokens": "tokens", "rule": "rule"}
-"""Subjects of tests that have p-values, with their names on a terminal."""
+"""The subjects of tests with p-values, with their names on a terminal."""
 
 _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
 
 
 def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group, with these headings after the heading of the labels."""
+    """A table of one group of rows. `heading` is that of the labels; `headings` follow it."""
     return Table(
         title="",
         columns=tuple(map(Column, headings)),
@@ -29,11 +29,12 @@ def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatu
 
 
 def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
-    """Yield a table of the tests that failed, or of all tests if `is_full`; nothing without rows.
+    """Yield a table of the tests that failed, or of all tests if `is_full`. A table without rows is
+    left out.
 
     A row has a label, the test in words, and a status. An error that ended a method's answers
-    (`fault`) has a row too. Each of `results` is a label, which names a method and a temperature,
-    with the method's tests at this temperature.
+    (`fault`) has a row too. `results` are pairs of a label, which names a method and a temperature,
+    and the method's tests at this temperature.
     """
     rows = []
     for label, method_audit in results:
@@ -55,7 +56,7 @@ class TestTexts(NamedTuple):
 
     name: str
     num: str
-    """The number of answers, tokens or the like that were tested."""
+    """The number of answers, tokens or other units that were tested."""
     effect: str
     """The size of the difference, with its unit."""
     bound: str

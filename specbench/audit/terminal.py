@@ -1,4 +1,4 @@
-"""An audit on a terminal: a table of methods, the largest differences, and a sentence."""
+"""Print an audit: a table of methods, the largest differences, and sentences."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,12 @@ from specbench.report.table import Row, Table
 
 MOST_DIFFERENCES = 20
 """Largest number of differences to list."""
-_P_SUBJECTS = ("guesses", "tokens", "rule")
-"""Subjects of tests with a column of p-values."""
 
 
 def print_audit(
     audit: Audit, header: RunHeader, console: Console, *, is_full: bool = False
 ) -> None:
-    """Print the tables and sentences of an audit; in full, every test."""
+    """Print the tables and sentences of an audit. With `is_full`, every test is printed."""
     print_page(_audit_page(audit, header, is_full=is_full), console)
 
 
@@ -41,7 +39,7 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
     if audit.methods:
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
-        # method and sampling temperature (the run's or a raised one) in words, with the tests there
+        # each with the method and its sampling temperature (the run's or a raised one) in words
         labelled_audits = [
             (
                 f"{header.method(method_audit.method).label} at T={method_audit.level:g}",
@@ -62,8 +60,8 @@ def print_contract(method_audit: MethodAudit, console: Console, *, is_full: bool
 def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
     """The tests of a method's contract, its faults, and the result, as parts of a page.
 
-    With `is_full` there is a table of all tests, otherwise two lines per failed test. The last
-    sentence, if tokens were sampled, is about the smallest difference that their tests would find.
+    With `is_full` there is a table of all tests, otherwise two lines per failed test. If tokens
+    were sampled, the last sentence is about the smallest difference that their tests would find.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
@@ -75,10 +73,10 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     if not is_full:
         for test in method_audit.failures:
             test_texts = TestTexts.of(test)
-            bound = test_texts.bound  # the largest effect that passes, "<= 8", or the p-value
-            if not bound.startswith("<"):
+            bound = test_texts.bound
+            if test.p_value is not None:
                 bound = f"p = {bound}"
-            reason = f"{test_texts.effect} in {test_texts.num} ({bound})"  # `num` were tested
+            reason = f"{test_texts.effect} in {test_texts.num} ({bound})"
             yield from _failure(test_texts.name, reason)
     sentence, colour = _contract_result(method_audit)
     yield Line(sentence, style=f"bold {colour}")
@@ -91,13 +89,13 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
 
 
 def _failure(name: str, reason: str) -> Iterator[Part]:
-    """Two lines about a failed test."""
+    """Two lines about a failed test: its name and the reason."""
     yield Line(f"FAILED  {name}", style="bold red")
     yield Line(reason, indent=8)
 
 
 def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
-    """The result of a method's contract: a sentence for readers, and its colour."""
+    """The result of a method's contract as a sentence, and the colour of the sentence."""
     num_faults = len(method_audit.fault.splitlines())  # a line per error that ended a part
     num_tests = len(method_audit.tests) + num_faults
     num_failed = len(method_audit.failures) + num_faults
@@ -116,17 +114,16 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
 
 
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
-    """A table of how far greedy answers agree with vanilla's, a row per method.
+    """A table of how far greedy answers agree with vanilla's, with a row per method.
 
-    The columns are the number of identical answers; the earliest position at which an answer
-    differs; the largest gap of logits between the target's best token and a method's token that
-    differs; and the status. Without a difference, the two in the middle are empty. The gap is also
-    empty if answers differ only in that they ended early.
+    The first column has the number of identical answers, the second the earliest position at which
+    an answer differs. The third has the largest gap of logits between the target's best token and a
+    method's token that differs. The last has the status. Without a difference, the second and third
+    are empty. The gap is also empty if answers differ only in that they ended early.
     """
     rows = []
     for greedy in audit.greedy:
-        agreement = greedy.agreement  # with vanilla
-        # the position is None without a difference, the gap without any gap
+        agreement = greedy.agreement
         first_position, largest_gap = agreement.first_position, greedy.largest_gap
         cell_texts = (  # all columns but the status
             f"{agreement.num_identical} of {agreement.num_compared}",
@@ -139,17 +136,17 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 
 
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
-    """A table of the differences from vanilla's greedy answers: bugs first, then others.
+    """A table of the differences from vanilla's greedy answers, with bugs first.
 
-    Both are sorted by gap, the largest first, in multiples of the largest gap that rounding
-    explains. The table has at most MOST_DIFFERENCES rows; a line below counts the others.
+    Bugs and other differences are sorted by gap, in multiples of the largest gap that rounding
+    explains, the largest first. The table has at most MOST_DIFFERENCES rows. A line below it counts
+    the others.
     """
     # a method's greedy audit, and one of its differences
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
     if not pairs:
         return
-    pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)  # of the difference
-    # position, both token ids, gap of logits, and the largest gap that rounding explains
+    pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)
     headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
     if audit.recheck_dtype:  # steps were run again in this dtype
         headings.append(f"again in\n{audit.recheck_dtype}")
@@ -165,8 +162,8 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
-    """A key to sort by: bugs are largest, then gaps that are large for their threshold. If an
-    answer had ended, the gap counts as infinite.
+    """The sort key of a difference. Bugs are largest, then gaps that are large compared with their
+    threshold. If an answer had ended, the gap counts as infinite.
     """
     gap = float("inf") if difference.gap is None else difference.gap
     return difference.status == "bug", gap / difference.threshold
@@ -177,21 +174,22 @@ def _difference_row(
 ) -> Row:
     """The table row of one difference from vanilla.
 
-    Its cells are the position in the answer, vanilla's token id and the method's, the gap of logits
-    from the method's token to the best one, the largest gap that rounding explains, and the status.
+    The cells are the position in the answer, the token ids of vanilla and of the method, the gap of
+    logits from the best token to the method's, the largest gap that rounding explains, and the
+    status.
 
     Args:
-        greedy: the method's greedy answers against vanilla's.
+        greedy: the comparison of the method's greedy answers with vanilla's.
         difference: the difference.
         header: the run's header, with the names of methods for readers.
         has_recheck: True to add a cell that says if the step gave vanilla's tokens when run again.
     """
     divergence = difference.divergence
-    key = divergence.key  # of the record
+    key = divergence.key
     label = f"{header.method(key.method).label} on {key.sample_id}"
-    if key.turn:  # of the chat, from 0
+    if key.turn:  # counted from 0
         label += f", turn {key.turn + 1}"
-    if key.repeat:  # the pass over the prompts, from 0
+    if key.repeat:  # the pass over the prompts, counted from 0
         label += f", pass {key.repeat + 1}"
     token_ids = (divergence.baseline_token, divergence.own_token)  # None: the answer had ended
     cell_texts = [
@@ -204,7 +202,7 @@ def _difference_row(
         recheck_texts = {None: formats.NONE, True: "same", False: "differs"}  # None: not run again
         cell_texts.append(recheck_texts[difference.is_same_again])
     status = difference.status
-    if status == "bug" and not greedy.is_lossless:  # the method does not claim to be lossless
+    if status == "bug" and not greedy.is_lossless:
         status = "lossy"
     return status_row(key.method, label, cell_texts, status)
 
@@ -214,7 +212,7 @@ def _methods_table(audit: Audit, header: RunHeader) -> Table:
 
     Columns that are empty in all rows are left out.
     """
-    # each row's texts by the heading of their column, without the status
+    # the texts of each row, except the status, by the heading of their column
     texts_of_rows = [_method_texts(method_audit) for method_audit in audit.methods]
     headings = [
         heading
@@ -250,21 +248,19 @@ def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
 def _p_value(method_audit: MethodAudit, subject: str) -> str:
     """The smallest p-value of a method's tests of a subject, such as "tokens", as text.
 
-    "" if no test of the subject has a p-value. A test that failed by a limit counts as 0.
+    The text is empty if no test of the subject has a p-value. A test that failed by a limit counts
+    as 0.
     """
-    p_values = []
-    for test in method_audit.tests:
-        if test.subject != subject:
-            continue
-        if test.p_value is not None:
-            p_values.append(test.p_value)
-        elif test.is_failed:  # by a limit, without a p-value
-            p_values.append(0.0)
+    p_values = [
+        test.p_value or 0.0
+        for test in method_audit.tests
+        if test.subject == subject and (test.p_value is not None or test.is_failed)
+    ]
     return f"{min(p_values):.2g}" if p_values else ""
 
 
 def _sentences(audit: Audit) -> Iterator[str]:
-    """Sentences about an audit: the result, then how to read the columns of the tables."""
+    """Sentences about an audit: first the result, then how to read the columns of the tables."""
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
     elif audit.unjudged:
@@ -285,7 +281,8 @@ def _sentences(audit: Audit) -> Iterator[str]:
             )
     test_names = {test.name for method_audit in audit.methods for test in method_audit.tests}
     dtype = audit.recheck_dtype or audit.dtype  # of the logits that were tested
-    # "deviation" tests how far logits differ; "bits" if at all, which is not always possible.
+    # "deviation" tests how far logits differ. "bits" tests if they differ at all, which is not
+    # always possible.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype}, rounding hides small differences between logits, such as those caused "

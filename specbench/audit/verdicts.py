@@ -1,4 +1,4 @@
-"""Verdicts on the tests of an audit, by limits and by p-values corrected for their number."""
+"""Judge the tests of an audit, by limits or by p-values that are corrected for their number."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from specbench.log.header import RunHeader
 
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
-    """The results with each test judged; p-values are corrected for the number of all tests."""
+    """Judge each test of these results. P-values are corrected for the number of all tests."""
     p_values = holm(  # by index of the result and index of the test in it
         {
             (index, test_index): test.p_value
@@ -19,20 +19,23 @@ def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
             for test_index, test in enumerate(method_audit.tests)
         }
     )
-    corrected_results = []
-    for index, method_audit in enumerate(results):
-        tests = [
+    judged_tests = [
+        tuple(
             _judged(test, p_values[index, test_index])
             for test_index, test in enumerate(method_audit.tests)
-        ]
-        corrected_results.append(replace(method_audit, tests=tuple(tests)))
-    return corrected_results
+        )
+        for index, method_audit in enumerate(results)
+    ]
+    return [
+        replace(method_audit, tests=tests)
+        for method_audit, tests in zip(results, judged_tests, strict=True)
+    ]
 
 
 def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
-    """The test with its corrected p-value, or compared with its limit if it has none.
+    """Judge a test by its corrected p-value, or by its limit if it has no p-value.
 
-    A test without both passes.
+    A test with neither passes.
     """
     if p_value is not None:
         is_failed = p_value < ALPHA
@@ -42,7 +45,9 @@ def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
 
 
 def with_verdict(method_audit: MethodAudit, header: RunHeader) -> MethodAudit:
-    """A method's result with the status "bug" or "lossy" if a test failed or an error occurred."""
+    """Set the status of a method's result to "bug" or "lossy" if a test failed or an error
+    occurred.
+    """
     if not method_audit.failures and not method_audit.fault:
         return method_audit
     is_bug = bool(method_audit.fault) or header.method(method_audit.method).is_lossless

@@ -1,12 +1,13 @@
-"""The audit of logits, drafts, tokens and rules: every method at every temperature.
+"""The audit of logits, drafts, tokens and rules, for every method at every temperature.
 
-At temperature 0 the logits along the accepted paths are compared with a plain forward's. Above
-temperature 0, tokens and drafts are also tested as draws, at the run's temperature and at a raised
-one, and each acceptance rule is tested on trees with known probabilities. Vanilla is the control.
+At temperature 0 the logits along the accepted paths are compared with those of a plain forward.
+Above temperature 0, tokens and drafts are also tested as draws, at the run's temperature and at a
+raised one. Each acceptance rule is tested on trees with known probabilities. Vanilla is the
+control.
 
-Some of the tested answers are recorded ones, which are completed again and watched; others are
-newly drawn. A recorded answer is completed again with its seed, so that caches and memories are as
-in the run. Its recorded tokens are tested even if other tokens come out now.
+Some of the tested answers are recorded ones, which are completed again with their seeds, so that
+caches and memories are as in the run. Their recorded tokens are tested even if other tokens come
+out now. The other answers are newly drawn.
 """
 
 import hashlib
@@ -28,14 +29,14 @@ from specbench.audit.verdicts import corrected, with_verdict
 from specbench.errors import MethodFault, NonFiniteError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
-from specbench.types import Record, RecordKey, Request
+from specbench.types import Record, Request
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
 CHAINS = (1, 8, 32)
-"""Sizes of the chains whose rounding calibrates the allowed deviation of logits."""
+"""Sizes of the chains whose rounding sets the allowed deviation of logits."""
 NUM_CALIBRATED = 4
-"""Number of records whose chains calibrate it."""
+"""Number of records from which these chains are taken."""
 TESTS_PER_CELL = 40
 """Assumed number of tests per method and temperature, to plan the size of a sample."""
 
@@ -48,10 +49,11 @@ class Answers:
     temperature: float
     """The run's sampling temperature."""
     level: float
-    """The sampling temperature: the run's, or a raised one."""
+    """The sampling temperature of the answers: the run's, or a raised one."""
     token_numbers: list[TokenNumbers] = field(default_factory=list)
-    """The numbers of the tokens of each answer."""
-    watched: list[Evidence] = field(default_factory=list)  # of each answer completed here
+    """Numbers about the tokens of each answer."""
+    watched: list[Evidence] = field(default_factory=list)
+    """What was watched in each answer that the audit completed."""
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0
@@ -61,7 +63,7 @@ class Answers:
 
     @property
     def tokens(self) -> TokenNumbers:
-        """The numbers of all tokens."""
+        """Numbers about the tokens of all answers."""
         return TokenNumbers.join(self.token_numbers)
 
 
@@ -70,9 +72,9 @@ class Effort:
     """Size of an audit."""
 
     num_tokens: int = 2000
-    """Tokens per method and temperature; with 0, only recorded greedy answers are compared."""
+    """Tokens per method and temperature. With 0, only recorded greedy answers are compared."""
     power: float | None = None
-    """Total variation that the tests should find; more tokens are drawn if this needs them."""
+    """Total variation that the tests should find. More tokens are drawn if this needs them."""
     num_outcomes: int = 40_000
     """Number of times that each acceptance rule is run, over all small trees together."""
 
@@ -80,9 +82,9 @@ class Effort:
 def audit_methods(
     records: Records, header: RunHeader, model: RunModel, effort: Effort, parts: Parts
 ) -> list[MethodAudit]:
-    """Test every method at every temperature; p-values are corrected for their number.
+    """Test every method at every temperature, with p-values corrected for the number of tests.
 
-    For servers, only the recorded sampled tokens are tested: no further answers are requested.
+    For servers, only the recorded sampled tokens are tested, and no further answers are requested.
     """
     tester = _Tester(records, header, model, effort, parts)
     results = tester.of_servers(header) if header.servers else tester.results()
@@ -109,57 +111,57 @@ class _Tester:
         self._dtype = header.model.rounding(model.dtype)  # name of the dtype that rounds logits
         self._effort = effort
         self._parts = parts
-        num_cells = 0  # pairs of a method and a sampling temperature, raised ones included
-        for temperature, records_by_method in records.items():
-            num_cells += len(records_by_method) * len(levels(temperature))
-        # Rate of false alarms of a single test, for which the size of a sample is planned: all
-        # tests of the audit together have the rate ALPHA.
+        # pairs of a method and a sampling temperature, raised ones included
+        num_cells = sum(
+            len(records_by_method) * len(levels(temperature))
+            for temperature, records_by_method in records.items()
+        )
+        # The size of a sample is planned for this rate of false alarms of a single test. All tests
+        # of the audit together have the rate ALPHA.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:
-        """Test every method at every level; yields the tests of each, not corrected yet.
+        """Test every method at every level. The p-values of the tests are not corrected yet.
 
-        A level is a sampling temperature: the run's own, or a raised one. At each level vanilla
-        comes first, since the logits of the other methods are compared with vanilla's.
+        A level is a sampling temperature: the run's, or a raised one. At each level vanilla comes
+        first, since the logits of the other methods are compared with vanilla's.
         """
         most_deviation = self._allowed_deviation()  # of a logit, in epsilons times the scale
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
-                baseline_logits = None  # vanilla's, once they are known; None if it was not run
+                baseline_logits = None  # vanilla's; None until there are any
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._parts.begin(f"T={level:g}: {method}")
                     answers = self._gathered(method, temperature, level)
-                    # numbers about the logits of all answers
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
                         *logit_tests(logits, self._dtype, most_deviation, baseline_logits),
                         *self._sampling_tests(answers),
                     ]
-                    if method == BASELINE:
+                    if method == BASELINE and len(logits):
                         baseline_logits = logits
                     yield self._result(answers, tests)
 
     def _sampling_tests(self, answers: Answers) -> Iterator[AuditTest]:
         """Test the drafts and tokens of a method's answers as draws, and its acceptance rule.
 
-        Yields no test of greedy answers. The rule does not depend on the level, so it is tested
-        only at the run's own temperature, and not if an error ended the answers (`fault`).
+        Greedy answers get no tests. The rule does not depend on the level, so it is tested only at
+        the run's temperature, and not if an error ended the answers.
         """
-        if not answers.level:  # the sampling temperature
+        if not answers.level:
             return
         yield from draft_tests(DraftNumbers.join([answer.drafts for answer in answers.watched]))
         yield from token_tests(answers.tokens)
         is_raised = answers.level != answers.temperature
         if answers.method != BASELINE and not is_raised and not answers.fault:
-            num_outcomes = self._effort.num_outcomes  # over all small trees together
-            # how often the rule emits each token on small trees
+            num_outcomes = self._effort.num_outcomes
             yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
 
     def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
-        """Test the recorded sampled tokens of servers; yields the tests of each, not corrected yet.
+        """Test the recorded sampled tokens of servers. The p-values are not corrected yet.
 
-        Greedy answers are not tested here. A method whose server sends no token ids, or is not in
-        `header` (the servers by method), is left out with a line of progress.
+        Greedy answers are not tested here. A line of progress names each method that is left out
+        because its server sends no token ids, or is not in the header.
         """
         for temperature, records_by_method in self._records.items():
             if not temperature:  # greedy
@@ -178,14 +180,15 @@ class _Tester:
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
         """Collect a method's answers at one level, to be tested.
 
-        At the run's temperature, recorded answers are completed again; if it is above 0, missing
-        answers are drawn anew. At a raised level all answers are drawn. An error in the method's
-        code, or a logit that is not finite, ends the collection and is kept as `fault`.
+        At the run's temperature, recorded answers are completed again. If it is above 0 and they
+        have too few tokens, further answers are drawn. At a raised level all answers are drawn. An
+        error in the method's code, or a logit that is not finite, ends the collection and is kept
+        as `fault`.
 
         Args:
             method: the method, as records spell it.
             temperature: the run's temperature, whose records are used.
-            level: the sampling temperature: the run's, or a raised one.
+            level: the sampling temperature of the answers: the run's, or a raised one.
         """
         answers = Answers(method, temperature, level)
         records = self._records[temperature][method]
@@ -199,26 +202,26 @@ class _Tester:
         return answers
 
     def _is_enough(self, answers: Answers) -> bool:
-        """True if there are enough tokens for the number and the power that the effort asks for."""
+        """True if the answers have the number of tokens and the power that the effort asks for."""
         tokens = answers.tokens
         power = self._effort.power
         if len(tokens) < self._effort.num_tokens:
             return False
-        if not power or not answers.level or not answers.token_numbers:
-            return True
-        return smallest_tv(tokens, self._error_rate) <= power
+        return not power or not answers.level or smallest_tv(tokens, self._error_rate) <= power
 
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
         """Complete recorded answers again until there are enough, and add them to `answers`.
 
-        The records are taken from all over the run. If several have the same prompt and seed, as in
-        a merge of runs with one seed, only one is taken, since they are one draw.
+        The records are taken from all over the run. Several records with the same prompt and seed,
+        as in a merge of runs with one seed, are one draw, so only one of them is taken.
         """
-        record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
+        record_by_draw = {
+            (record.key.task, record.key.sample_id, record.key.turn, record.seed): record
+            for record in records
+        }
         for record in spread([*record_by_draw.values()]):
             if self._is_enough(answers):
                 return
-            # the new answer, with numbers about its tokens, logits and drafts
             evidence = self._model.watch(answers.method, self._model.request(record))
             is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
@@ -237,7 +240,7 @@ class _Tester:
         """
         run_sampling = self._model.sampling(answers.temperature)
         sampling = replace(run_sampling, temperature=answers.level)
-        spread_records = spread(records)  # in an order in which the first few span the run
+        spread_records = spread(records)
         for draw_number, record in enumerate(cycle(spread_records)):
             if self._is_enough(answers):
                 return
@@ -255,8 +258,9 @@ class _Tester:
             answers.watched.append(evidence)
 
     def _result(self, answers: Answers, tests: Sequence[AuditTest]) -> MethodAudit:
-        """A method's result from its answers and tests, whose p-values are not corrected yet."""
-        tokens = answers.tokens if answers.level and answers.token_numbers else None
+        """The result of a method from its answers and tests. P-values are not corrected yet."""
+        tokens = answers.tokens
+        is_sampled = answers.level > 0 and len(tokens) > 0
         return MethodAudit(
             method=answers.method,
             temperature=answers.temperature,
@@ -264,8 +268,8 @@ class _Tester:
             num_answers=len(answers.token_numbers),
             num_replayed=answers.num_replayed,
             num_same=answers.num_same,
-            num_tokens=0 if tokens is None else len(tokens),
-            smallest_tv=None if tokens is None else smallest_tv(tokens, self._error_rate),
+            num_tokens=len(tokens) if is_sampled else 0,
+            smallest_tv=smallest_tv(tokens, self._error_rate) if is_sampled else None,
             fault=answers.fault,
             tests=tuple(tests),
         )
@@ -273,28 +277,24 @@ class _Tester:
     def _allowed_deviation(self) -> float:
         """The largest deviation of logits from a plain forward that rounding explains.
 
-        In epsilons of the dtype times the scale of a row, the largest magnitude of its best logits.
-        It follows from the model's own steps over chains of recorded tokens, which only round.
+        The unit is an epsilon of the dtype times the scale of a row, which is the largest magnitude
+        among its best logits. The deviation is measured in the model's own steps over chains of
+        recorded tokens, which differ from a plain forward only by rounding.
         """
-        # vanilla's records at the lowest temperature, or another method's if vanilla has none
+        # at the lowest temperature: vanilla's records, or another method's if vanilla has none
         records_by_method = next(iter(self._records.values()))
         records = spread(records_by_method.get(BASELINE) or next(iter(records_by_method.values())))
         largest_deviation = 0.0
         for record in records[:NUM_CALIBRATED]:
-            for num_rows in CHAINS:  # tokens of a chain
-                logits = self._model.chains(record, num_rows)  # numbers about each row
+            for num_rows in CHAINS:
+                logits = self._model.chains(record, num_rows)
                 deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)  # [rows]
                 largest_deviation = max([largest_deviation, *deviations.tolist()])
         return allowed_deviation(self._dtype, largest_deviation)
 
 
-def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:
-    """What identifies a draw: the prompt and the seed."""
-    return key.task, key.sample_id, key.turn, seed
-
-
 def _new_seed(method: str, request: Request, round_number: int) -> int:
-    """A 63-bit seed that differs between methods, prompts, sampling settings and rounds."""
+    """Make a 63-bit seed that differs between methods, prompts, sampling settings and rounds."""
     name = (method, request.sampling, request.prompt_ids, round_number)
     digest = hashlib.sha256(repr(name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
