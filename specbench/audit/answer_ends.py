@@ -1,4 +1,4 @@
-"""The part of a method's contract about the ends of answers."""
+"""The part of a method's contract that tests where answers end."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -9,17 +9,14 @@ from specbench.audit.subject import Subject
 from specbench.log.audit import AuditTest
 
 BUDGETS = (1, 2, 3, 7)
-"""Short budgets in tokens, at which answers must end."""
+"""Short budgets, in tokens, at which answers must end."""
 
 
 def ends(subject: Subject) -> Iterator[AuditTest]:
     """Answers end at the budget, at an end token, and never after.
 
-    Yields a test of the budget and a test of the end token, which count wrong answers of the method
-    under test. With `Planted`, the method's trees also get right tokens, some of them beyond the
-    end of the answer. `subject` has the method's drafter, the target, and prompts with the target's
-    greedy answers as token ids. By default, completions have no end tokens and the budget of the
-    greedy answers.
+    A test of the budget and a test of the end token count wrong answers of the method under test.
+    `Planted` puts right tokens into the method's trees, some of them beyond the end of the answer.
     """
     prompts_and_answers = [*zip(subject.prompts, subject.answers, strict=True)]
     num_answers = num_wrong = 0  # wrong: answers with fewer or more tokens than the budget
@@ -29,8 +26,8 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
             num_answers += 1
             num_wrong += completion.num_tokens != budget
     yield counted("budget", num=num_answers, num_wrong=num_wrong)
-    # Wrong: answers that do not end with the end token, go on after it, or have a token that is
-    # not the target's best, beyond rounding (`is_wrong`).
+    # Wrong answers do not end with the end token, go on after it, or have a token that is not the
+    # target's best (`is_wrong`).
     num_answers = num_wrong = 0
     for prompt, answer in prompts_and_answers:
         # About six tokens of the greedy answer serve as the end token, one per completion.

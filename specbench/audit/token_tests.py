@@ -1,5 +1,7 @@
-"""Tests of emitted and drafted tokens as draws from known distributions. A sample is compared with
-its expectations, and not with a second sample, which would add noise."""
+"""Tests of emitted and drafted tokens as draws from known distributions.
+
+A sample is compared with its expected values. A comparison with a second sample would add noise.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,9 +16,9 @@ from specbench.log.audit import AuditTest
 POWER = 0.8
 """Share of audits that find an error as large as `smallest_tv`."""
 _MAX_SKEW = 0.5
-"""Largest skewness of a sum that is tested; if larger, too few tokens are uncertain."""
+"""Largest skewness of a sum that is tested. With a larger one, too few tokens are uncertain."""
 _SURE = 0.9
-"""If the likeliest token is more probable than this, the draw hardly depends on chance."""
+"""The draw hardly depends on chance if the likeliest token is more probable than this."""
 _LEAST = 50
 """Fewest draws, or pairs of draws, for a test."""
 _FIXED = 1 - 1e-6
@@ -28,9 +30,8 @@ _MASS_SLACK = 1e-3
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Test that sampled tokens are draws from the distributions p that they should come from.
 
-    Yields tests of impossible tokens (if any), of the least likely token, of means over all tokens
-    and over groups of them, and of correlations between tokens. `tokens` has numbers about each
-    token and its p.
+    There are tests of impossible tokens (if any), of the least likely token, of means over all
+    tokens and over groups of tokens, and of correlations between tokens.
     """
     if not (num_tokens := len(tokens)):
         return
@@ -45,17 +46,16 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     smallest_tail = float(tokens.tail.min())
     p_value = min(1.0, num_tokens * smallest_tail)
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
-    for stratum, is_in_stratum in _strata(tokens).items():  # groups; the first has all tokens
+    for stratum, is_in_stratum in _strata(tokens).items():  # the first group has all tokens
         yield from _mean_tests(tokens.where(is_in_stratum), stratum)
     yield from _serial_tests(tokens)
 
 
 def _strata(tokens: TokenNumbers) -> dict[str, Array]:
-    """Groups of tokens, as masks [tokens], by the suffix of the names of their tests.
+    """Groups of tokens. Maps the suffix that names a group's tests to a mask of tokens [tokens].
 
-    A token's group depends only on facts known before it is drawn. Whether a token was accepted is
-    no such fact: likely tokens are accepted more often, so accepted tokens alone are not draws
-    from p.
+    A token's group depends only on facts that are known before the token is drawn. Acceptance is no
+    such fact: likely tokens are accepted more often, so accepted tokens alone are not draws from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
@@ -70,23 +70,29 @@ def _strata(tokens: TokenNumbers) -> dict[str, Array]:
 
 
 class Residuals(NamedTuple):
-    """Differences of numbers from their expectations, and the differences' moments: [n] each."""
+    """Differences of numbers from their expected values. All arrays are [n]."""
 
     residual: Array
+    """The difference."""
     variance: Array
+    """The variance of the difference."""
     third: Array
-    """Third central moment."""
+    """The third central moment of the difference."""
 
 
 def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
     """Test that three means over tokens are as expected: surprise, rank, share of the likeliest.
 
     A surprise is -log p(token). A rank is the mass of the likelier tokens plus half of the token's
-    own mass; 1/2 is expected. The likeliest token of p should be drawn with its probability b.
-    `stratum`, the suffix of the tokens' group, ends the tests' names. All arrays are [tokens].
+    own mass, and 1/2 is expected. The likeliest token of p should be drawn with its probability b.
+    All arrays are [tokens].
+
+    Args:
+        tokens: numbers about a group of tokens.
+        stratum: the suffix of the group, with which the names of the tests end.
     """
     best_p = tokens.best  # b
-    # Whether the likeliest token is drawn is a Bernoulli variable.
+    # A Bernoulli variable says if the likeliest token is drawn.
     best_variance = best_p * (1 - best_p)
     best_third = best_variance * (1 - 2 * best_p)  # third central moment
     surprise_residuals = Residuals(
@@ -107,9 +113,8 @@ def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
 
 
 def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.0) -> float | None:
-    """The two-sided p-value of a sum of independent residuals, whose expected sum is 0.
-
-    None if the sum has no variance, or too much skew to be tested.
+    """The two-sided p-value of a sum of independent residuals, whose expected sum is 0. It is None
+    if the sum has no variance, or too much skew to be tested.
 
     Args:
         residual: the residuals [n], of mean 0.
@@ -124,9 +129,9 @@ def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.
     if abs(skew) > _MAX_SKEW:
         return None
     residual_sum = residual.sum()
-    # with the correction for continuity, half a spacing towards 0
+    # The correction for continuity moves the sum by half a spacing towards 0.
     corrected_sum = max(0.0, abs(residual_sum) - spacing / 2) * np.sign(residual_sum)
-    # The law of sum / standard deviation. A skew near 0 counts as 0, which is the normal law.
+    # The law of sum / standard deviation. A skew near 0 counts as 0, which gives the normal law.
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
     tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # on the side of the sum
     return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
@@ -134,9 +139,9 @@ def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Test that the random numbers of neighbouring tokens, steps and answers do not correlate."""
-    # The number of each token's answer, from 1: an answer begins with a token of depth 0 [tokens].
+    # The number of each token's answer, from 1 [tokens]. An answer begins with a token of depth 0.
     answer_numbers = (tokens.depth == 0).cumsum()
-    first_of_steps = np.flatnonzero(tokens.depth == 1)  # indices of tokens
+    first_of_steps = np.flatnonzero(tokens.depth == 1)  # indices of the first tokens of steps
     all_tokens = np.arange(len(tokens))
     yield from _test_of_neighbours(tokens, all_tokens, answer_numbers, "correlation of tokens")
     yield from _test_of_neighbours(tokens, first_of_steps, answer_numbers, "correlation of steps")
@@ -148,9 +153,9 @@ def _test_of_neighbours(
 ) -> Iterator[AuditTest]:
     """Test that the random numbers of successive tested tokens do not correlate.
 
-    A token's position in its distribution, its random number, is uniform in [0, 1). So the score
-    sqrt(12) * (position - 1/2) has mean 0 and variance 1. With sums over pairs of a score and the
-    score before it:
+    The random number of a token is its position in its distribution, which is uniform in [0, 1). So
+    the score sqrt(12) * (position - 1/2) has mean 0 and variance 1. With sums over pairs of a score
+    and the score before it:
 
         effect = sum(score * before) / sum(before**2)
         z = sum(score * before) / sqrt(sum(before**2)), which is standard normal
@@ -180,18 +185,17 @@ def _test_of_neighbours(
 def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
     """Test that the steps of each answer do not correlate with the same steps one answer before.
 
-    They do correlate if a method draws all answers with the same seed. A token's position is not
-    used: the audit draws it within the token's stretch of [0, 1), and equal answers get equal
-    positions. The middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance
-    of the rank:
+    They correlate if a method draws all answers with the same seed. The audit draws a token's
+    position within the token's stretch of [0, 1), and equal answers get equal positions. So the
+    middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance of the rank:
 
         sum(products) = sum((m_before - 1/2) * (m - 1/2))
         variance = sum((m_before - 1/2)**2 * rank_variance)
 
-    `answer_numbers` [tokens] has the number of the answer that each token belongs to, from 1; 0 for
-    tokens before the first answer.
+    `answer_numbers` [tokens] has the number of the answer that each token belongs to, from 1. It is
+    0 for tokens before the first answer.
     """
-    # The first tokens of steps: of depth 1 or, as step 0 of an answer, the prefill's of depth 0.
+    # The first tokens of steps have depth 1. The prefill's token, of depth 0, counts as step 0.
     is_first = (tokens.depth == 0) | (tokens.depth == 1)  # [tokens]
     indices = np.flatnonzero((answer_numbers > 0) & is_first)  # of these tokens [steps]
     answers = answer_numbers[indices]  # [steps]
@@ -219,9 +223,8 @@ def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[Au
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     """The smallest mean total variation that a test of these tokens finds in POWER of all audits.
 
-    The error considered moves probability to or from the likeliest token of each distribution; the
-    test checks how often the likeliest token is drawn. `error_rate` is the test's rate of false
-    alarms.
+    The error moves probability to or from the likeliest token of each distribution. The test checks
+    how often the likeliest token is drawn, with `error_rate` as its rate of false alarms.
     """
     # A test at `error_rate` finds a mean difference d with probability POWER if
     #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n
@@ -233,9 +236,9 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Test that draft tokens are draws from the distributions q that they claim.
 
-    Yields a test that each q sums to 1; a test that fails, if draft tokens have probability 0; and
-    two Kolmogorov-Smirnov tests that positions in q, by rank and by id, are uniform in [0, 1), over
-    the tokens that were left to chance. `drafts` has numbers about each draft token and its q.
+    One test is that each q sums to 1. If draft tokens have probability 0, there is a test that
+    fails. Two Kolmogorov-Smirnov tests are that positions in q, by rank and by id, are uniform in
+    [0, 1). They are about the tokens that were left to chance.
     """
     if not (num_drafts := len(drafts)):
         return
@@ -263,7 +266,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
 
 
 def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
-    """A test of a rule for each tree; for a rule that was not judged, a test that says so."""
+    """Test a rule on each tree. A rule that was not judged gets one test that says so."""
     tests = [rule_test(outcomes) for outcomes in trees]
     return tests or [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
 
@@ -271,10 +274,8 @@ def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
 def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of the tokens that an acceptance rule emits on a tree.
 
-    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4 + 1]: row 0 is for
-    the first token of each draw, row 1 + t for the tokens after an accepted token t. Column t is
-    for token t, the last column for all from 4 on, which are impossible. Rows without draws are
-    left out. A row has as many degrees of freedom as it has possible tokens, less 1:
+    `Outcomes` says what the rows and columns of its arrays are about. Rows without draws are left
+    out. A row has as many degrees of freedom as it has possible tokens, less 1:
 
         chi2 = sum((counts - expected)**2 / expected)
     """
