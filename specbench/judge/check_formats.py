@@ -1,7 +1,8 @@
-"""Checked runs as documents: JSON, and JUnit XML for a CI server."""
+"""Write checked runs as documents: as JSON, and as JUnit XML for a CI server."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,13 +15,13 @@ from specbench.judge.checks import NUMBERS, Check, CheckedRun
 from specbench.report.export.json import plain
 
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold even escaped, such as control characters of an error."""
+"""Characters that XML 1.0 cannot hold even escaped, such as control characters in an error."""
 _COUNTED = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
-"""The counts of a suite, and the paths of the elements that are counted."""
+"""The names of a suite's counts, and the paths of the elements that are counted."""
 
 
 def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
-    """The runs with all their checks as a JSON document. `kind` says what kind of check it was."""
+    """The runs with all their checks as a JSON document. `kind` names the kind of check."""
     listed = [
         {
             "run": run.run,
@@ -38,16 +39,15 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 
 def _check_values(check: Check) -> dict[str, Any]:
     """The check as a JSON object: field -> string, number or interval. Fields that the check
-    lacks are left out, as is a missing `value`.
+    lacks are left out.
 
     In a check of a number, `value` is the share by which the number became worse (negative for a
-    MAT that rose too much), and `limit` the largest share by which the number may change.
-    A check of the whole run has no `cell`.
+    MAT that rose too much), and `limit` is the largest share by which the number may change.
     """
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
-    if cell := check.cell:
+    if cell := check.cell:  # None for a check of the whole run
         fields |= {"method": cell.method, "temperature": cell.temperature, "task": cell.task}
-        # The load is `concurrency` or `request_rate`, requests at once or per second; 0 is none.
+        # Requests at once (`concurrency`) or per second (`request_rate`). The other number is 0.
         fields |= {name: number for name, number in cell.load._asdict().items() if number}
     if isinstance(check.value, Estimate):
         fields["value"] = check.value.value
@@ -59,31 +59,32 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document: a case per cell with checks, and a case per name of checks of the whole
-    run.
+    """The XML document, with a suite per run.
 
-    A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
-    checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without
-    such checks, all its checks.
+    A cell (a method on a task) with checks is a case. Checks of the whole run are cases with the
+    names of the checks. If a name comes up again after other checks, its case gets a number, since
+    CI servers may drop a second case of the same name. A case fails if any of its checks fails. It
+    is skipped if all its checks of numbers (MAT and speed) are skipped or, without such checks, if
+    all its checks are.
     """
     root = ElementTree.Element("testsuites")
     for run in runs:
         suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
-        _add_properties(suite, run)  # the names of the run and its baseline
-        # Checks of one case are neighbours. The method is "" for a check of the whole run, and
-        # the case has the name of its task, or of that check.
+        _add_properties(suite, run)
+        num_seen = Counter[tuple[str, str]]()  # cases so far, by class and name
+        # The method is empty for a check of the whole run. Checks of one case are neighbours.
         for (method, case_name), checks in groupby(run.checks, key=_case):
             # A dot would divide the class name. `_clean` replaces what XML cannot hold.
             class_path = ["specbench", _clean(method).replace(".", "·")]
             classname = ".".join(filter(None, class_path))
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=classname, name=_clean(case_name)
-            )
+            name = _clean(case_name)
+            num_seen[classname, name] += 1
+            if num_seen[classname, name] > 1:
+                name += f" ({num_seen[classname, name]})"
+            case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name)
             _add_result(case, [*checks])
-    suites = root.findall("testsuite")
-    _set_counts(root, suites)  # attributes with the numbers of tests, failures and skipped cases
-    for suite in suites:
         _set_counts(suite, [suite])
+    _set_counts(root, root.findall("testsuite"))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return document + b"\n"
@@ -97,7 +98,7 @@ def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:
 
 
 def _add_properties(suite: ElementTree.Element, run: CheckedRun) -> None:
-    """Name the run and its baseline."""
+    """Add the names of the run and its baseline to the properties of a suite."""
     properties = ElementTree.SubElement(suite, "properties")
     for name, run_id in (("run", run.run), ("baseline", run.about.get("baseline"))):
         if run_id:
@@ -105,28 +106,28 @@ def _add_properties(suite: ElementTree.Element, run: CheckedRun) -> None:
 
 
 def _set_counts(element: ElementTree.Element, suites: Sequence[ElementTree.Element]) -> None:
-    """Count the cases of these suites in the attributes of an element."""
+    """Add the numbers of tests, failures and skipped cases in these suites to an element."""
     for name, path in _COUNTED.items():
         element.set(name, str(sum(len(suite.findall(path)) for suite in suites)))
     element.set("errors", "0")
 
 
 def _case(check: Check) -> tuple[str, str]:
-    """The method and the name of the case that a check belongs to."""
+    """The method and the name of the case of a check."""
     return check.method, check.task if check.cell else check.name
 
 
 def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
     """Add the result of a test case, as a child element with the texts of its checks.
 
-    If a check failed, it is a `failure` with the failed checks alone. It is `skipped` if all checks
-    of numbers (MAT and speed) were skipped or, without such checks, all checks. Otherwise it is
-    `system-out`, or nothing if no check has a text.
+    If a check failed, the element is a `failure` with the texts of the failed checks alone. It is
+    `skipped` if all checks of numbers (MAT and speed) were skipped or, without such checks, if all
+    checks were. Otherwise it is `system-out`, or there is no element if no check has a text.
 
     Args:
         testcase: the element of the case.
-        checks: the checks of one cell (a method on a task); or the checks of one name that are
-            about the whole run and have no cell, such as one per fault.
+        checks: all checks of the case. They are about the same cell, or they are about the whole
+            run and have the same name.
     """
     failed = [check for check in checks if check.status == "failed"]
     number_checks = [check for check in checks if check.name in NUMBERS]

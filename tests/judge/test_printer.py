@@ -89,10 +89,15 @@ def test_failures_that_read_alike_share_a_row(width: int) -> None:
 
 
 def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -> None:
-    runs = [run(Check("hashes", "passed", "")), run(Check("hashes", "failed", "no sha256"))]
-    root = ElementTree.fromstring(to_junit(runs))
+    failing = run(
+        Check("hashes", "failed", "no sha256"),
+        Check("records", "passed", ""),
+        Check("hashes", "skipped", "not here"),
+    )
+    root = ElementTree.fromstring(to_junit([run(Check("hashes", "passed", "")), failing]))
     assert [suite.get("failures") for suite in root] == ["0", "1"]
-    assert cases(runs[1])["specbench", "hashes"].findtext("failure") == "no sha256"
+    assert cases(failing)["specbench", "hashes"].findtext("failure") == "no sha256"
+    assert cases(failing)["specbench", "hashes (2)"].findtext("skipped") == "not here"
 
 
 def test_any_error_text_is_escaped_as_xml_asks() -> None:
