@@ -1,10 +1,10 @@
-"""The tests that support claimed differences between two runs, corrected for their number.
+"""Test the differences between two runs that are claimed, and correct for the number of tests.
 
-The means over tasks are one family of tests: sentences make claims about them. The single tasks are
-a second family: they are only coloured.
+The means over tasks are one family of tests, since sentences make claims about them. The single
+tasks are a second family, since only colours make claims about them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.metrics import POOLED
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import differs, holm
-from specbench.judge.pairs import CellPair, Metric
+from specbench.judge.pairs import CellPair, Metric, Pair
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""
@@ -31,41 +31,36 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
     P-values are corrected (Holm) within the means over tasks and within the single tasks.
 
     Args:
-        cells: by method, temperature and task, which may be the mean over tasks or all tasks
-            pooled. A `CellPair` has a field for each metric (tokens/s, speedup, MAT): the pair of
-            the metric's numbers in two runs, with their ratio.
-        has_times: tokens/s and speedup are tested too; else only MAT is.
+        cells: the numbers of both runs by method, temperature and task. The task may be the mean
+            over tasks or all tasks pooled.
+        has_times: True to test tokens/s and speedup too; False to test only MAT.
     """
     mean_keys = [key for key in cells if key.task == MEAN]
     task_keys = [key for key in cells if key.task not in (MEAN, POOLED)]
     tested_cells = {**cells}  # cells that are not tested stay as they are
     for family in (mean_keys, task_keys):
-        # A claim is of a cell and a metric; its p-value is None if it cannot be tested.
-        p_values = _p_values(cells, family, has_times=has_times)
+        p_values = {
+            Claim(key, metric): _p_value(cells[key].pair(metric))
+            for key in family
+            for metric in _tested_metrics(key.method, has_times=has_times)
+        }
         for claim, p_value in holm(p_values).items():  # corrected
             cell_pair = tested_cells[claim.cell]
-            # a field has the name of its metric
+            # a field of `CellPair` has the name of its metric
             fields: Any = {claim.metric: replace(cell_pair.pair(claim.metric), p_value=p_value)}
             tested_cells[claim.cell] = replace(cell_pair, **fields)
     return tested_cells
 
 
-def _p_values(
-    cells: Mapping[CellKey, CellPair], family: Sequence[CellKey], *, has_times: bool
-) -> dict[Claim, float | None]:
-    """The p-values of the claims of a family of cells, not corrected; None: it cannot be tested."""
-    p_values = {}
-    for key in family:
-        for metric in _tested_metrics(key.method, has_times=has_times):
-            pair = cells[key].pair(metric)
-            # the variance that passes or runs add to the log of the ratio; None if unknown
-            machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
-            p_values[Claim(key, metric)] = differs(pair.subject, pair.reference, machine)
-    return p_values
+def _p_value(pair: Pair) -> float | None:
+    """The p-value of "the ratio is 1", not corrected; None if it cannot be tested."""
+    # the variance that passes or runs add to the log of the ratio; None if unknown
+    machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
+    return differs(pair.subject, pair.reference, machine)
 
 
 def _tested_metrics(method: str, *, has_times: bool) -> tuple[Metric, ...]:
-    """The metrics of a method that are tested: vanilla's speedup and MAT are 1 in every run."""
+    """The metrics of a method that are tested. Vanilla's speedup and MAT are 1 in every run."""
     if method == BASELINE:
         return ("tokens_per_s",) if has_times else ()
     return ("mat", "tokens_per_s", "speedup") if has_times else ("mat",)

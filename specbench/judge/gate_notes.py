@@ -1,4 +1,4 @@
-"""The result of the gate in sentences: its summary, and the notes below."""
+"""Write the result of the gate in sentences: a summary, and notes below it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from specbench.report.texts import Note
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The findings of the gate, and the numbers it was asked to judge."""
+    """The findings of the gate, and the numbers that it was asked to judge."""
 
     run: str
     """The name of the run."""
@@ -24,21 +24,19 @@ class GateResult:
     """The model of all runs in words, with its number format."""
     checks: Sequence[Check]
     asked: Mapping[str, Collection[str]]
-    """For each kind of number, the methods that need a judged number, as records spell them."""
+    """Kind of number ("MAT" or "speed") -> the methods for which it must be judged, spelled as in
+    records.
+    """
     no_speed: str | None
-    """The reason if speed was not checked."""
+    """The reason why speed was not checked; None if it was."""
     num_baselines: int
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """For each kind of number, "MAT" or "speed", the methods without a judged number, in words.
+        """Kind of number ("MAT" or "speed") -> the methods without a judged number, in words.
 
-        A kind is left out if no method needs it, or if every method has a judged number. If there
-        is no check at all of these methods, the kind's list is empty.
-
-        `asked` has the methods of each kind that need a judged number. They are spelled as in
-        records, as is a check's `cell.method`; its `method` is for readers, with temperature and
-        load if there are several.
+        A kind is left out if no method needs it, or if every method has a judged number. If these
+        methods have no check at all, the kind's list is empty.
         """
         unjudged = {}
         for kind, methods in self.asked.items():
@@ -56,14 +54,10 @@ class GateResult:
     def summary(self) -> str:
         """The gate's result in a few sentences: failed, not judged, or passed, with the number of
         judged numbers.
-
-        `run` and `baseline` are the names of the two runs. `no_speed` is the reason if speed
-        was not checked. A check in `checks` has a method in words; a check of a number has the name
-        of its kind, "MAT" or "speed".
         """
         unjudged = self.unjudged  # kind of number -> methods without a judged number
         failures = [check for check in self.checks if check.status == "failed"]
-        numbers = [check for check in self.checks if check.name in NUMBERS]  # of MAT and speed
+        numbers = [check for check in self.checks if check.name in NUMBERS]
         judged = [check for check in numbers if check.status != "skipped"]
         judged_count = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
@@ -84,18 +78,17 @@ class GateResult:
             if judged:
                 opening = f"{_capitalized(unjudged_text)} could not be judged"
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
-            # the remedy: the samples that would be enough, or why more would not help
             return f"{opening}: {judged_count}{without_speed}. {_remedy(skipped)}"
         both_runs = f"{self.run} is not worse than {self.baseline}"
         return f"Passed: {judged_count}; {both_runs}{without_speed}."
 
     def notes(self, warnings: Sequence[str]) -> Iterator[Note]:
-        """Notes on the model, on the numbers that passed, on what was not checked, and on the two
-        runs.
+        """Notes on the model, the numbers that passed, the things that were not checked, and the
+        two runs.
         """
         yield Note("Model", self.model)
         yield from _passed_notes(self.checks)
-        # checks of equal answers that took other steps than in the baseline, but did not fail
+        # on equal answers that took other steps than in the baseline
         changed_steps = [
             f"{check.method}, {check.task}: {check.text}"
             for check in self.checks
@@ -116,7 +109,7 @@ class GateResult:
 
     @property
     def _noise_text(self) -> str:
-        """How the tests of speed account for the machine's noise, as the end of a sentence."""
+        """The end of a sentence on how the tests of speed account for the noise of the machine."""
         if self.no_speed:
             return ""
         if self.num_baselines > 1:
@@ -128,7 +121,9 @@ class GateResult:
 
 
 def _failures_text(failures: Sequence[Check]) -> str:
-    """The failed checks of the whole run, then the number of failed checks of cells by method."""
+    """The texts of failed checks of the whole run, then the number of failed checks of cells with
+    their methods.
+    """
     reasons = [check.text for check in failures if not check.cell]
     if methods := [check.method for check in failures if check.cell]:
         count = _count(len(methods), "failed check")
@@ -137,9 +132,10 @@ def _failures_text(failures: Sequence[Check]) -> str:
 
 
 def _remedy(skipped: Sequence[Check]) -> str:
-    """The number of samples that these numbers need, or the reason why more would not help.
+    """A sentence on the number of samples that the skipped checks need, or on the reasons why more
+    samples would not help.
 
-    If some of the numbers are means over tasks, only these say how many samples they need.
+    If some of the checks are of means over tasks, only the samples that these need are named.
     """
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
@@ -149,11 +145,11 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """A note on MAT and a note on speed: how many numbers passed, and which of them worsened most.
-    There is no note if none passed.
+    """A note on MAT and a note on speed, each with the number of numbers that passed, and the one
+    that worsened most. If none passed, there is no note.
     """
     for kind, loss in (("MAT", "drop"), ("speed", "slowdown")):
-        # Shares by which numbers became worse, with their checks; a negative share is better.
+        # shares by which numbers became worse, with their checks
         passed_changes = [
             (check.value.value, check)
             for check in checks
@@ -164,7 +160,7 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
         _, worst = max(passed_changes, key=lambda change_and_check: change_and_check[0])
         num_text = _count(len(passed_changes), "number")
         summary = f"{num_text}, all unchanged or better"
-        if worst.text != "unchanged":  # the change in words: "lower by 1 %" of a MAT, for example
+        if worst.text != "unchanged":  # else such as "lower by 1 %"
             summary = (
                 f"{num_text} without a significant {loss} beyond what is allowed. The worst is "
                 f"{worst.method}, {worst.task}, {worst.text}"
@@ -173,36 +169,24 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
 
 
 def _capitalized(words: str) -> str:
-    """The words with a capital first letter; `str.capitalize` would lower-case the rest."""
+    """The words with a capital first letter. `str.capitalize` would also lower-case the rest."""
     return words[0].upper() + words[1:]
 
 
 def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """Notes on skipped checks: a note for each number for which equal runs differ by too much,
-    one for all numbers with too few samples, and one for each other reason.
-
-    The text of a check that was skipped is its reason, or starts with `CANNOT_TELL` (equal runs
-    differ by too much) or `TOO_FEW` (samples).
+    """Notes on skipped checks: one for each number that differs too much between equal runs, one
+    for all numbers with too few samples, and one for each other reason.
     """
-    noisy = []  # checks of numbers that differ by too much between equal runs
-    too_few = []  # checks of numbers with too few samples
-    num_checks_by_reason = Counter[str]()  # for the other reasons
-    for check in checks:
-        if check.status != "skipped":
-            continue
+    skipped = [check for check in checks if check.status == "skipped"]
+    for check in skipped:
         if check.text.startswith(CANNOT_TELL):
-            noisy.append(check)
-        elif check.text.startswith(TOO_FEW):
-            too_few.append(check)
-        else:
-            num_checks_by_reason[check.text] += 1
-    for check in noisy:
-        yield Note(check.method, check.text, is_warning=True)
-    if too_few:
-        yield Note(  # with the samples that would be enough
-            "Skipped",
-            f"{_count(len(too_few), 'number')} with {TOO_FEW}. {_remedy(too_few)}",
-        )
+            yield Note(check.method, check.text, is_warning=True)
+    if too_few := [check for check in skipped if check.text.startswith(TOO_FEW)]:
+        num_text = _count(len(too_few), "number")
+        yield Note("Skipped", f"{num_text} with {TOO_FEW}. {_remedy(too_few)}")
+    num_checks_by_reason = Counter(
+        check.text for check in skipped if not check.text.startswith((CANNOT_TELL, TOO_FEW))
+    )
     for reason, num_checks in num_checks_by_reason.items():
         yield Note("Skipped", f"{_count(num_checks, 'check')}: {reason}")
 

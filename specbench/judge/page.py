@@ -1,4 +1,4 @@
-"""A site about many runs: the page, and for each run its report and its raw samples.
+"""Write a site about many runs: a page, and the report and raw samples of each run.
 
 A row of the page has the numbers of a method on a task, from a run or a paper, with all values for
 the filters.
@@ -43,7 +43,7 @@ MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
 NOT_SERVED = Missing("given only for servers, over all tasks")
 _SERVED = ", served by "
-"""Text before the engine in the title of a served model; a row has a field for the engine."""
+"""Text before the engine in the title of a served model. A row has a field for the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class SiteRow:
     is_alone: bool = False
     """The speedup differs from 1 on its own, but not after correcting for all tests."""
     num_samples: int | None = None
-    """Prompts behind the numbers."""
+    """Prompts from which the numbers are made."""
     threads: int | None = None
-    """Threads of a CPU, a setting of the run."""
+    """Number of CPU threads, which is a setting of the run."""
     run: int | None = None
     """The number of the run on the page; None for a published row."""
     source: str = ""
@@ -90,9 +90,9 @@ class SiteRun:
     """The run in words: model, machine and name."""
     header: RunHeader
     checked: CheckedRun
-    """The checks of its files."""
+    """The checks of the run's files."""
     raw: tuple[str, ...]
-    """The names of its raw files in the folder."""
+    """The names of the run's raw files in the folder."""
 
 
 def write_site(
@@ -106,18 +106,18 @@ def write_site(
 
     Args:
         paths: folders of the runs.
-        out: the folder; files of an earlier site there are replaced.
+        out: the folder. Files of an earlier site in it are replaced.
         bootstrap: the draws of the intervals; None for the default.
-        say: receives a line per run, and the reason for each that cannot be read.
+        say: receives a line per run, and the reason if a run cannot be read.
 
     Raises:
         RunFolderError: no run can be read, or the folder cannot be written.
     """
-    # Each run of a pool is a run here. Wrong lines are left out; the checks of files name them.
+    # Each run of a pool is a run here. Wrong lines are left out. The checks of files name them.
     stored_runs = readable_runs(single_runs(paths), partial(read_run, is_lenient=True), say)
     stored_runs.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks, one per column
-    runs: list[SiteRun] = []  # runs on the page
+    runs: list[SiteRun] = []
     rows: list[SiteRow] = []  # a row per method and task of a run, then of papers
     for run_number, (stored_run, run_folder) in enumerate(
         zip(stored_runs, _folders(stored_runs), strict=True)
@@ -126,7 +126,7 @@ def write_site(
         report = make_report(stored_run, bootstrap, sort="speedup")
         for run_at_load in report.sources:  # one per load: requests at once, or per second
             rows += run_rows(run_at_load.metrics, run_number, num_tasks)
-        raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
+        raw_names = _write_run(stored_run, report, out / run_folder)
         header = stored_run.header
         label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"
         checked = check_files(stored_run.folder)
@@ -155,7 +155,7 @@ def write_site(
 
 
 def _folders(runs: Sequence[Run]) -> list[str]:
-    """A folder for each run, named after it; runs of one name are numbered."""
+    """A folder for each run, named after the run. Runs of the same name are numbered."""
     folders = []
     num_seen = Counter[str]()
     for run in runs:
@@ -166,46 +166,45 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
-    """Write a run's report and its raw files into a folder, and return the raw files' names.
+    """Write a run's report and raw files into a folder, and return the names of the raw files.
 
-    The raw files are the existing ones among `_RAW`: the header (HEADER), the records and the
-    audit.
+    The raw files are those in `_RAW` that exist: the header, the records and the audit.
 
     Raises:
         UserError: the run cannot be read, or the folder cannot be written.
     """
-    report_files: dict[str, bytes] = {}  # name -> content
-    for format_name in _FORMATS:  # of the report, such as "html"
-        for name, content in load_format(format_name).files(report).items():
-            report_files[name] = content.encode()
+    report_files = {
+        name: content.encode()
+        for format_name in _FORMATS
+        for name, content in load_format(format_name).files(report).items()
+    }
     with os_errors(f"{run.folder} cannot be read", "Make it readable."):
         raw_paths = [run.folder / name for name in _RAW]
         raw_files = {file.name: file.read_bytes() for file in raw_paths if file.is_file()}
-    # the run's header, whose server addresses may contain a password
+    # Addresses of servers in the header may contain a password.
     raw_files[HEADER] = without_password(raw_files[HEADER].decode()).encode()
     write_files(folder, report_files | raw_files)
     return tuple(raw_files)
 
 
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
-    """The rows of a run at one load, per temperature and method: each task, then their mean.
+    """The rows of a run at one load. Each temperature and method has a row per task, and one for
+    the mean over several tasks. There is no row without measured answers.
 
-    There is a mean only over several tasks, and no row without measured answers. `number` is the
-    run's number on the page. `num_tasks` is the largest number of tasks of any run. A mean over
-    fewer tasks has a title of its own, since it cannot be compared with other means.
+    `number` is the run's number on the page. `num_tasks` is the largest number of tasks of any run.
+    A mean over fewer tasks has another title, since it cannot be compared with other means.
     """
     header = run.info
     model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
     for temperature, method in product(run.temperatures, run.methods):
         mean_title = _mean_title(run, temperature, num_tasks)
-        cells = _cells(run, method, temperature)  # of each task; of several, then of their mean
+        cells = _cells(run, method, temperature)
         for task, cell in cells.items():
             is_over_all = task == [*cells][-1]  # the mean over tasks, or the only task
             # a server's throughput over all tasks; None for one of several tasks, or no server
             serving = run.serving.get((method, temperature)) if is_over_all else None
             if not cell.num_done:  # nothing was measured
                 continue
-            # of "as fast as vanilla", corrected for the number of methods; None if not tested
             p_value = results.p_value_of(run, CellKey(method, temperature, task))
             yield SiteRow(
                 machine=header.hardware_name,
@@ -219,7 +218,6 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 tokens_per_s=cell.tokens_per_s,
                 throughput=serving.output_throughput if serving else NOT_SERVED,
                 throughput_ratio=serving.throughput_ratio if serving else NOT_SERVED,
-                # The speedup differs from 1 by the corrected test, or by its interval alone.
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
@@ -229,9 +227,9 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
 
 
 def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMetrics]:
-    """Task -> a method's cell; if there are several tasks, with the cell of their mean.
+    """Task -> a method's cell. If there are several tasks, the last cell is that of their mean.
 
-    If the method lacks tasks, the mean of tokens/s is missing, for this reason (`partial`).
+    If the method lacks tasks, the mean of tokens/s is missing, and `partial` is the reason.
     """
     cells = {task: run.cell(method, temperature, task) for task in run.tasks}
     if len(cells) > 1:
@@ -246,32 +244,36 @@ def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMe
 
 
 def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
-    """The title of the mean over the tasks of a run. It has their number if that is less than
-    `num_tasks`, the largest number of tasks of any run.
+    """The title of the mean over the tasks of a run.
+
+    The title names the number of tasks if it is less than `num_tasks`, the largest number of any
+    run.
     """
-    num_done = 0  # tasks with measured answers of any method
-    for task in run.tasks:
-        cells = (run.cell(method, temperature, task) for method in run.methods)
-        num_done += any(cell.num_done for cell in cells)
+    tasks_with_answers = [
+        task
+        for task in run.tasks
+        if any(run.cell(method, temperature, task).num_done for method in run.methods)
+    ]
+    num_done = len(tasks_with_answers)
     return MEAN if num_done >= num_tasks else f"{MEAN} of {num_done} of {num_tasks} tasks"
 
 
 def published_rows() -> Iterator[SiteRow]:
-    """A row for each published speedup, with the model's and the task's title if they are known.
+    """A row for each published speedup, with the titles of model and task if they are known.
 
-    Other numbers, such as tokens per second of an imported table, have no place on the page.
+    Other numbers, such as tokens per second of an imported table, are not on the page.
     """
     models_by_name = known_models()
-    cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
+    cards = load_cards().values()  # each describes a task, or a suite of several tasks
     task_titles = {task.name: task.title for card in cards for task in card.tasks}
-    # a suite's name stands for all its questions
+    # The name of a suite stands for all its questions.
     task_titles |= {card.name: card.title for card in cards}
     method_titles = {name: registry.get(name).title for name in registry.names()}
     for published in published_values():
         if published.speedup is None:
             continue
-        model = models_by_name.get(published.model)  # the model's card, or None
-        task = published.task  # its name; "mean" is the mean over the publication's tasks
+        model = models_by_name.get(published.model)  # a card, or None
+        task = published.task  # a name; "mean" is the mean over the publication's tasks
         yield SiteRow(
             machine=published.table.known_hardware or "not stated",  # "" if unknown
             model=model.title if model else published.model,
@@ -291,7 +293,7 @@ def _published(number: float | None) -> Value:
 
 
 def engine_name(header: RunHeader) -> str:
-    """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
+    """The engine with its version and its load, such as "vLLM 0.32.0, 8 requests at once"."""
     loads = [load.text for load in loads_of(header.spec.values) if load != Load()]
     software = dict.fromkeys(server.software_phrase for server in header.servers.values())
     return ", ".join([*(software or ["specbench"]), *loads])

@@ -1,4 +1,4 @@
-"""Checks of MAT and speed against one baseline: statistical tests on a comparison of two runs.
+"""Check MAT and speed against one baseline by statistical tests on a comparison of two runs.
 
 A regression is claimed if `slower` rejects "worse by no more than is allowed".
 """
@@ -17,15 +17,15 @@ from specbench.analysis.stats.variance import EXACT
 from specbench.judge.allowed import Allowed
 from specbench.judge.checks import TOO_FEW, Check, Status
 from specbench.judge.comparison import MEAN, Comparison
-from specbench.judge.pairs import CellPair, Pair
+from specbench.judge.pairs import Pair
 
 MOST_TIMES = 10
-"""A number is judged only if its test would find this many times the allowed change."""
+"""A number is judged only if its test would find a change of this many times the allowed one."""
 MOST_UNSEEN = 0.2
 """No test has to find a change below this share, even if MOST_TIMES the allowed change is smaller.
 """
 LEAST_SAMPLES = 8
-"""Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
+"""Number of samples per task with enough degrees of freedom for a test, whatever their lengths."""
 _MOST_DROP = 0.999
 """Upper bound of an allowed drop: a drop by 100 % has no logarithm."""
 
@@ -38,23 +38,25 @@ class _NumberTest:
     name: str
     """The name of the check: MAT or speed."""
     pairs: tuple[Pair, ...]
-    """The numbers that must all be worse to fail. The first one is reported."""
+    """The numbers in both runs. The test fails only if all of them are worse. The first one is
+    reported.
+    """
     allowed: float
-    """The share by which the number may be worse."""
+    """The share by which the number may become worse."""
     num_samples: int
     """Samples per task."""
     is_rise: bool = False
-    """The number may not rise; otherwise it may not drop."""
+    """True if a rise of the number is worse; False if a drop is."""
 
     @property
     def p_value(self) -> float | None:
-        """The largest p-value of the pairs; None if nothing can be tested."""
+        """The largest p-value of any pair; None if nothing can be tested."""
         allowed_rise = math.expm1(self._log_factor(self.allowed))  # the factor - 1
         return _largest([slower(now, before, allowed_rise, EXACT) for now, before in self._sides])
 
     def smallest(self, level: float) -> float | None:
-        """The smallest change, a share, that would fail at this p-value; None if none can."""
-        # from the allowed change to the smallest that fails, as a logarithm
+        """The smallest change, as a share, that would fail at this p-value; None if none can."""
+        # from the allowed change to the smallest one that fails, as a logarithm
         distance = _largest([margin(now, before, EXACT, level) for now, before in self._sides])
         if distance is None:
             return None
@@ -64,12 +66,12 @@ class _NumberTest:
 
     @property
     def most(self) -> float:
-        """The change that the test must be able to find for the number to be judged."""
+        """The change that the test must be able to find, or else the number is not judged."""
         return max(MOST_TIMES * self.allowed, MOST_UNSEEN)
 
     def samples_for(self, smallest: float) -> int:
-        """The samples per task with which the test would find the change `most`, if the present
-        samples show no change below `smallest`.
+        """The number of samples per task with which the test would find the change `most`, if the
+        present samples show no change below `smallest`.
 
         On the log scale, the smallest change that a test finds lies a fixed number of standard
         errors beyond the allowed one. Standard errors fall as 1 / sqrt(samples), so half the
@@ -82,7 +84,9 @@ class _NumberTest:
 
     @property
     def _sides(self) -> list[tuple[Value, Value]]:
-        """The new and the old number of each pair, as `slower` takes them; swapped for a rise."""
+        """The new and the old number of each pair, in the order in which `slower` takes them. They
+        are swapped if a rise is worse.
+        """
         if self.is_rise:
             return [(pair.reference, pair.subject) for pair in self.pairs]
         return [(pair.subject, pair.reference) for pair in self.pairs]
@@ -90,8 +94,8 @@ class _NumberTest:
     def _log_factor(self, change: float) -> float:
         """The logarithm of the factor by which a number is worse after this change.
 
-        Speed changes by time per token: 10 % more is the factor 1.1. MAT that drops by 10 % is
-        worse by the factor 1 / 0.9.
+        If the time per token rises by 10 %, the speed is worse by the factor 1.1. If MAT drops by
+        10 %, it is worse by the factor 1 / 0.9.
         """
         if self.name == "MAT" and not self.is_rise:
             return -math.log1p(-min(change, _MOST_DROP))
@@ -99,7 +103,7 @@ class _NumberTest:
 
 
 def _largest(numbers: Sequence[float | None]) -> float | None:
-    """The largest known number; None if the first, which is of tokens/s or MAT, is unknown."""
+    """The largest known number; None if the first one, of tokens/s or MAT, is unknown."""
     if numbers[0] is None:
         return None
     return max(number for number in numbers if number is not None)
@@ -108,98 +112,87 @@ def _largest(numbers: Sequence[float | None]) -> float | None:
 def check_performance(
     comparisons: Iterable[Comparison], allowed: Allowed, *, has_speed: bool
 ) -> Iterator[Check]:
-    """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
+    """Check MAT and, with `has_speed`, speed, for each task and the mean of the tasks.
 
-    There is a comparison for each load; the tests of all of them are judged together. A MAT
-    that rose is a check of its own only if it rose too much. One baseline does not show how far
-    runs differ on a machine: the allowed change covers that.
+    There is a comparison for each load. The tests of all loads are judged together. A MAT that
+    rose has another check only if it rose too much. One baseline does not show how far runs differ
+    on a machine. The allowed change has to cover that.
 
     A number is skipped if it is missing. It is also skipped if it does not fail, but its test is
-    too weak to find ten times the allowed change, or 20 % if that is more. `allowed` has the
-    largest share by which each number may be worse.
+    too weak to find ten times the allowed change, or 20 % if that is more.
     """
-    tests = [  # of one number of one cell each
+    tests = [
         test
         for comparison in comparisons
         for test in _number_tests(comparison, allowed, has_speed=has_speed)
     ]
-    # None: nothing to test, or too few samples
+    # None if there is nothing to test, or if there are too few samples
     p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
     level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for their number
     for test_index, p_value in holm(p_values).items():  # corrected
         test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA
-        if is_significant or not test.is_rise:  # is_rise: of a MAT that may not rise by too much
+        if is_significant or not test.is_rise:
             yield _check(test, level, is_significant=is_significant)
 
 
 def _number_tests(
     comparison: Comparison, allowed: Allowed, *, has_speed: bool
 ) -> Iterator[_NumberTest]:
-    """The tests of a comparison: MAT of every method but vanilla, and the speed of all methods.
+    """The tests of a comparison: MAT of every method but vanilla and, with `has_speed`, the speed
+    of all methods.
 
-    There are tests for each task and, if there are several, for their mean. Speed is tested if
-    `has_speed`. `allowed` has the shares by which MAT may drop or rise, and by which the time per
-    token may rise.
+    There are tests for each task and, if there are several, for their mean.
     """
     num_tasks = len(comparison.tasks)
-    # a cell has the numbers of a method on a task in both runs
     for key, cell in comparison.cells.items():
-        if key.task == POOLED or (key.task == MEAN and num_tasks == 1):  # POOLED: all tasks as one
+        if key.task == POOLED or (key.task == MEAN and num_tasks == 1):
             continue
         num_samples = cell.num_samples
-        if key.task == MEAN:  # its cell counts the samples of all tasks: take the number per task
+        if key.task == MEAN:  # this cell counts the samples of all tasks
             num_samples //= num_tasks
+        speeds: tuple[Pair, ...] = (cell.tokens_per_s,)
         if key.method != BASELINE:
-            # Pairs of a number in both runs. A test fails only if all of its pairs are worse.
-            mat_pairs = (cell.mat,)
-            yield _NumberTest(key, "MAT", mat_pairs, allowed.max_mat_drop, num_samples)
-            yield _NumberTest(
-                key, "MAT", mat_pairs, allowed.max_mat_rise, num_samples, is_rise=True
-            )
+            speeds = (cell.tokens_per_s, cell.speedup)
+            mats = (cell.mat,)
+            yield _NumberTest(key, "MAT", mats, allowed.max_mat_drop, num_samples)
+            yield _NumberTest(key, "MAT", mats, allowed.max_mat_rise, num_samples, is_rise=True)
         if has_speed:
-            speed_pairs = _speed_pairs(key.method, cell)  # tokens/s, and speedup if not vanilla's
-            yield _NumberTest(key, "speed", speed_pairs, allowed.max_slowdown, num_samples)
-
-
-def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
-    """The speeds that must all be worse. Vanilla has no speedup over itself."""
-    if method == BASELINE:
-        return (cell.tokens_per_s,)
-    return (cell.tokens_per_s, cell.speedup)
+            yield _NumberTest(key, "speed", speeds, allowed.max_slowdown, num_samples)
 
 
 def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
-    """The check of a tested number, which fails if the test is significant.
+    """Make the check of a tested number, which fails if the test is significant.
 
-    Otherwise it is skipped if the test is too weak: if the smallest change that would fail is
-    unknown, or larger than the change that the test must find (`most`). The check then says how
-    many samples per task it `needs`. A missing number is skipped, with its reason.
+    A missing number is skipped, and so is a number whose test is too weak: the smallest change that
+    would fail is unknown, or larger than the change that the test must find (`most`). Then the
+    check says how many samples per task it `needs`.
 
     Args:
-        test: of MAT or speed (`name`) of one cell. `allowed` is the share by which the number may
-            be worse, or with `is_rise` rise; `most` the share that the test must find.
+        test: a test of MAT or speed of one cell.
         level: the p-value up to which a single test is significant, corrected for their number.
-        is_significant: the number is worse by more than is allowed.
+        is_significant: True if the number is worse by more than is allowed. It is always True for a
+            test of a rise, which has no check otherwise.
     """
-    pair = test.pairs[0]  # the number in both runs; further pairs only decide on failure
-    if not isinstance(pair.ratio, Estimate):  # it is missing
+    pair = test.pairs[0]  # further pairs only decide about failure
+    if not isinstance(pair.ratio, Estimate):  # the number is missing
         return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
     change = _change_for_the_worse(pair.ratio, test.name)  # a share; negative if it is better
     phrase = _change_text(change, test.name)
     needed_samples: int | None = None
-    status: Status = "failed" if is_significant else "passed"
-    if is_significant:
-        phrase += f"; {_percent(test.allowed)} is allowed"
-    if test.is_rise:
-        phrase += (
-            ". An acceptance rule that is too lenient would cause this: audit the run, or record a "
-            "new baseline"
-        )
-    # the smallest change that would fail, a share; None if there are too few samples for any
+    status: Status = "passed"
+    # the smallest change that would fail, as a share; None if there are too few samples for any
     smallest = test.smallest(level)
-    if not is_significant and (smallest is None or smallest > test.most):
+    if is_significant:
+        status = "failed"
+        phrase += f"; {_percent(test.allowed)} is allowed"
+        if test.is_rise:
+            phrase += (
+                ". An acceptance rule that is too lenient would cause this: audit the run, or "
+                "record a new baseline"
+            )
+    elif smallest is None or smallest > test.most:
         status = "skipped"
         needed_samples = LEAST_SAMPLES  # the least that a test needs
         phrase = f"{TOO_FEW}: {phrase}"
@@ -220,8 +213,9 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
 
 
 def _change_for_the_worse(ratio: Estimate, name: str) -> Estimate:
-    """The share by which a number became worse, from the ratio of this run's to the baseline's:
-    the rise of the time per token, or the drop of MAT.
+    """The share by which a number became worse: the rise of the time per token, or the drop of MAT.
+
+    `ratio` is this run's number / the baseline's.
     """
 
     def share(ratio: float) -> float:
@@ -239,15 +233,14 @@ def _change_text(change: Estimate, name: str) -> str:
 
     `name` is "speed" or "MAT".
     """
-    # without an interval, one of no width
+    # A missing interval becomes one of no width.
     interval = change.interval or Interval(change.value, change.value)
     low, high = interval.low, interval.high  # shares; positive is worse
-    if abs(change.value) < 5e-4 and high - low < 1e-3:  # 0.05 %, and a width of 0.1 %
+    if abs(change.value) < 5e-4 and high - low < 1e-3:  # a change of 0.05 %, a width of 0.1 %
         return "unchanged"
-    worse, better = ("slower", "faster") if name == "speed" else ("lower", "higher")
-    word = worse
+    word = "slower" if name == "speed" else "lower"
     if change.value < 0:
-        word = better
+        word = "faster" if name == "speed" else "higher"
         low, high = -high, -low  # shares by which the number is better
     interval_text = ""
     if high - low > 1e-9:  # more than rounding
