@@ -12,10 +12,10 @@ SpeedRule = Literal["matching", "always", "never"]
 class Allowed(Struct, frozen=True):
     """The allowed loss of a run against its baseline.
 
-    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is the
-    share of a lossless method's greedy answers that may stop being equal to vanilla's. If it is
-    None, no answer may change in float32; in half precision, where near-ties may go either way, the
-    changes that chance explains are allowed.
+    A MAT that rises is suspect too, since a rule that accepts too much raises it. `max_mismatch` is
+    the share of a lossless method's greedy answers that may stop being equal to vanilla's. If it is
+    None, no answer may change in float32. In half precision, where near-ties may go either way, as
+    many answers may change as chance explains.
     """
 
     # fmt: off

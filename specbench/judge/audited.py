@@ -11,9 +11,9 @@ from specbench.report.warning_notes import audit_failure
 
 
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
-    """A check of each lossless method at each temperature of the baseline.
+    """Check each lossless method at each temperature of the baseline.
 
-    Greedy answers are always compared (see `check_outputs`), so without an audit only sampled
+    Greedy answers are always compared (see `check_outputs`), so that without an audit only sampled
     answers are skipped.
     """
     for method in baseline.method_labels:
@@ -28,24 +28,23 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
 def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     """The check "audit" of one method at one temperature of the run.
 
-    It fails if the audit found a bug, and is skipped if there is no verdict. Greedy answers and
-    vanilla need no audit: without a result for them, there is no check (None).
+    The check fails if the audit found a bug, and is skipped if there is no verdict. Greedy answers
+    and vanilla need no audit, so that without a result for them there is no check (None).
 
     Args:
         audit: the stored audit of the run's answers; None if there is none.
         key: the checked cell: the method, the temperature, and the mean over tasks.
     """
-    # The audit's result at the run's temperature and, for sampled answers, at a raised one: a
-    # higher temperature, at which more drafts are refused.
+    # The audit's results at the run's temperature and, for sampled answers, at a raised one, at
+    # which more drafts are refused.
     method_audits = audit.at(key.method, key.temperature) if audit else ()
     with_bug = [method_audit for method_audit in method_audits if method_audit.status == "bug"]
     if with_bug:
         failure = audit_failure(with_bug[0])  # the error or the failed test in words
-        if with_bug[0].is_raised:  # `level` is the temperature that was tested
+        if with_bug[0].is_raised:
             failure += f" at T={with_bug[0].level:g}"
         return Check("audit", "failed", failure, key)
     if audit and method_audits:
-        # why the audit has no verdict; empty if it has one
         if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)

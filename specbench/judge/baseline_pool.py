@@ -1,9 +1,9 @@
-"""Checks of speed against several baselines, whose spread shows how far equal runs differ.
+"""Check speed against several baselines, whose spread shows how far equal runs differ.
 
-The change of a method between two runs is the median, over its completions, of the logarithm of
-the ratio of their times: bursts of a busy machine hit only some completions. A change of all
-methods together comes from the machine or the engine. It is checked separately, and the changes of
-single methods are relative to it.
+The change of a method between two runs is a median over its completions, since bursts of a busy
+machine hit only some of them. The median is of the logarithm of the ratio of their times. A change
+of all methods together comes from the machine or the engine. It is checked separately, and the
+changes of single methods are relative to it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LEAST_BASELINES = 3
-"""Fewest baselines that show a spread. The spread of two runs has one degree of freedom, too few to
-predict the next run.
+"""Fewest baselines that show a spread. The spread of two runs has one degree of freedom, which is
+too few to predict the next run.
 """
 CANNOT_TELL = "cannot tell"
-"""The start of the text of a check that was skipped because equal runs differ too much."""
+"""The text of a check starts so if the check was skipped because equal runs differ too much."""
 _SUBJECT = ["method", "temperature"]
 
 
 class _SpeedRule(NamedTuple):
-    """The rule for a change of speed."""
+    """The rule by which a change of speed is judged."""
 
     max_slowdown: float
     """The share by which a time may rise."""
@@ -50,7 +50,7 @@ class _SpeedRule(NamedTuple):
     """The p-value up to which a check fails, corrected for the number of checks."""
 
 
-def _check_number(num_baselines: int, load: Load) -> None:
+def _require_spread(num_baselines: int, load: Load) -> None:
     """Raise UserError if there are too few baselines to know their spread."""
     if num_baselines < LEAST_BASELINES:
         at_load = f" at {load.text}" if load.text else ""
@@ -67,25 +67,25 @@ def check_speeds(
     load: Load,
     num_loads: int,
 ) -> Iterator[Check]:
-    """The checks of speed: one per cell, and one of all methods together.
+    """Check the speed of each cell, and of all methods together.
 
     A cell is a method, which may be vanilla, at a temperature, over all tasks. A cell of the first
     baseline that this run or another baseline lacks gets a skipped check. If only one cell is left,
-    the check of all methods together is its check; if none is left, there is no such check.
+    the check of all methods together is its check. If none is left, there is no such check.
 
     Args:
         run: the checked run at one load, with its table of records.
         baselines: runs at the same load, whose spread shows how far equal runs differ.
         max_slowdown: the share by which a time per token may rise.
-        load: the load in the keys of the checked cells; without text if only one load is checked.
-        num_loads: the number of loads that are checked, each by a call of this function.
+        load: the load in the keys of the checked cells; NO_LOAD if only one load is checked.
+        num_loads: the number of loads that are checked, each in a call of this function.
 
     Raises:
         UserError: there are too few baselines to know their spread.
     """
     num_baselines = len(baselines)
-    _check_number(num_baselines, load)
-    # per run, a Series of log seconds per token, by method and request
+    _require_spread(num_baselines, load)
+    # log seconds per token of each run
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
     # Median over completions of (log time in the first run of a pair - log time in the second):
     # [cells, pairs of runs], indexed by method and temperature. This run's pairs come first.
@@ -99,7 +99,7 @@ def check_speeds(
     if not cells:
         return
     num_cells = len(cells)
-    num_checks = (num_cells + 1) * num_loads  # of all loads; + 1 for all methods together
+    num_checks = (num_cells + 1) * num_loads  # + 1: the check of all methods together
     rule = _SpeedRule(max_slowdown, level=GATE_ALPHA / num_checks)  # Bonferroni
     changes = change_table.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
@@ -107,11 +107,11 @@ def check_speeds(
         relative_changes = changes - common_changes  # [cells, pairs of runs]
         # degrees of freedom between baselines * between cells
         degrees = (num_baselines - 1) * (num_cells - 1)
-        # the variance of a cell's mean change between equal runs, the same for all cells
+        # The variance of a cell's mean change between equal runs is the same for all cells.
         variance = _machine_variance(relative_changes, num_baselines, degrees)
-        for key, changes_of_pairs in zip(cells, relative_changes, strict=True):
-            # The first `num_baselines` pairs are of this run and a baseline.
-            change = float(changes_of_pairs[:num_baselines].mean())
+        # The first `num_baselines` pairs are this run and a baseline.
+        mean_changes = relative_changes[:, :num_baselines].mean(axis=1)  # [cells]
+        for key, change in zip(cells, mean_changes.tolist(), strict=True):
             yield _check(key, change, variance, rule, against="than the run's other methods")
     # The check of all methods together is listed under vanilla, at the first cell's temperature,
     # or under the only cell.
@@ -124,21 +124,20 @@ def check_speeds(
 
 def _log_times(tabled_run: TabledRun) -> Series:
     """Log seconds per token of a run's measured completions, indexed by method and request."""
-    import pandas as pd
-
     frame = tabled_run.table.frame  # a row per record
     measured = frame[frame["is_measured"]]  # rows with tokens and a time
     # Categories of two runs differ, and do not join.
     rows = measured.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-    logs = np.log(measured["wall_s"] / measured["num_tokens"]).to_numpy()
-    return pd.Series(logs, pd.MultiIndex.from_frame(rows[["method", *REQUEST_KEY]]))
+    rows = rows.set_index(["method", *REQUEST_KEY])
+    log_times: Series = np.log(rows["wall_s"] / rows["num_tokens"])
+    return log_times
 
 
 def _changes(log_times: Sequence[Series]) -> DataFrame:
     """Log of (time per token in a run / in a later run): [method and temperature, pairs of runs].
 
-    A change is the median over the completions that all runs have. The pairs of the first run with
-    each other run come first. `log_times` has the log seconds per token of each run's completions.
+    A change is the median over the completions that all runs have. Pairs with the first run come
+    first. `log_times` has the log seconds per token of each run's completions.
     """
     import pandas as pd
 
@@ -152,10 +151,9 @@ def _changes(log_times: Sequence[Series]) -> DataFrame:
 
 
 def _cells_of(log_times: Series, load: Load) -> list[CellKey]:
-    """The cells of a run in sorted order: its methods and temperatures, over all tasks.
+    """The cells of a run at a load in sorted order: its methods and temperatures, over all tasks.
 
-    `log_times` is indexed by method, temperature and the other parts of a request. `load` is the
-    load of the cells.
+    `log_times` is indexed by method and request.
     """
     levels = (log_times.index.get_level_values(name) for name in _SUBJECT)
     pairs = sorted({*zip(*levels, strict=True)})
@@ -171,8 +169,8 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
         variance of (next run - mean of n baselines) = variance of one run * (1 + 1 / n)
 
     For one method, sum(d**2) over the n (n - 1) / 2 pairs is n times the sum of squares around
-    the mean, which has n - 1 degrees of freedom. On the last axis, the first n entries are the
-    pairs of the run with a baseline; the pairs of two baselines come after them.
+    the mean, which has n - 1 degrees of freedom. On the last axis of `changes`, the first n entries
+    are about the run and a baseline, and the others about two baselines.
     """
     between_baselines = changes[..., num_baselines:]
     squares = float((between_baselines**2).sum()) / num_baselines
@@ -182,21 +180,21 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
 def _check(
     key: CellKey, change: float, variance: Variance, rule: _SpeedRule, against: str
 ) -> Check:
-    """The check of the speed of one cell, or of all methods together.
+    """Check the speed of one cell, or of all methods together.
 
-    It fails if the time rose significantly by more than is allowed. It is skipped if equal runs
-    differ too much to tell, and passes otherwise.
+    The check fails if the time rose significantly by more than is allowed. It is skipped if equal
+    runs differ too much to tell, and passes otherwise.
 
     Args:
         key: the cell: method, temperature and load.
         change: the mean change of log seconds per token, this run's minus the baselines'.
         variance: the variance of this change between equal runs, with its degrees of freedom.
-        rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
-            which the check fails.
+        rule: the rule by which the change is judged.
         against: the words after "slower by 3 %", such as "in all methods together".
     """
     allowed_log = math.log1p(rule.max_slowdown)  # the largest allowed change of log time
-    # Student's t at the level * standard deviation: log times of equal runs seldom differ by more
+    # Log times of equal runs seldom differ by more than Student's t at the level * the standard
+    # deviation.
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
     # this run's speed / the baselines'; all of its variance is in `variance`
     speed_ratio = without_spread(math.exp(-change))
@@ -206,15 +204,16 @@ def _check(
     phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
     phrase += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
-    smallest_failing = math.expm1(allowed_log + half_width)  # slowdown that would fail, a share
+    smallest_failing = math.expm1(allowed_log + half_width)  # the smallest slowdown that would fail
     if p_value is not None and p_value <= rule.level:
         status = "failed"
         phrase += f"; {rule.max_slowdown * 100:g} % is allowed"
     elif change > allowed_log or smallest_failing > MOST_UNSEEN:
-        # slower than allowed, but not significantly; or only a slowdown above 20 % would fail
+        # It is slower than allowed, but not significantly, or only a slowdown above 20 % would
+        # fail.
         status = "skipped"
         phrase = f"{CANNOT_TELL}: {phrase}"
-    # an interval at the test's level, so wider than a 95 % interval
+    # The interval is at the test's level, and so wider than a 95 % interval.
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
     slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
     return Check("speed", status, phrase, key, value=slowdown, allowed=rule.max_slowdown)

@@ -31,7 +31,7 @@ _BY_MODEL_OR_ENGINE = (MAT, COST, PREFILL, IN_FLIGHT)
 _BY_MACHINE = (COST, IN_FLIGHT)
 _BY_NEIGHBOURS = (COST, PREFILL, IN_FLIGHT)
 _BY_PROMPTS = (MAT, PREFILL)
-"""Factors that the model or engine, the machine, other programs on it, and prompts can change."""
+"""The factors that the model or engine, the machine, other programs and the prompts can change."""
 _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "methods.vanilla.*": _BY_MACHINE,
     "methods.*": (MAT, COST),
@@ -50,7 +50,7 @@ _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "spec.*": (),  # method, temperature and load are compared separately
     "*": _BY_MACHINE,
 }
-"""Pattern of a header's field -> the factors that the field can change; the first match counts."""
+"""Pattern of a header's field -> the factors that the field can change. The first match counts."""
 _HASHED = {
     "prompts.*": "texts of the prompts",
     "model.files.*": "weights of the model",
@@ -58,12 +58,12 @@ _HASHED = {
     "*.tree_sha256": "tree of {}",
     "*_sha256": "text of the chat template",
 }
-"""Pattern of a field whose values are hashes -> its name in words; "{}" stands for the method."""
+"""Pattern of a field of hashes -> the field's name in words, where "{}" stands for the method."""
 _LEAST_CHANGE = 0.005
 """Smallest relative difference of measured lengths and sizes that counts as a cause."""
 _LEAST_OTHERS = 0.05
-"""Other programs count as a cause if the shares of the processor that they took on the two sides
-differ by at least this much.
+"""Other programs count as a cause if their shares of the processor on the two sides differ by at
+least this much.
 """
 _ARITHMETICS = {
     "tasks": "mean of the tasks",
@@ -71,7 +71,7 @@ _ARITHMETICS = {
     "rates": "quotient of mean tokens/s",
     "ratios": "mean of the questions' quotients",
 }
-"""The averages behind a side's printed number, in words."""
+"""The average from which a side's printed number is made, in words."""
 
 
 class Setting(NamedTuple):
@@ -86,7 +86,7 @@ class Setting(NamedTuple):
 def settings_that_differ(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> list[Setting]:
-    """The settings that differ and can change a factor, with both values in words."""
+    """The settings that differ and can change a factor, each with both values in words."""
     listed = [
         *_of_keys(subject, reference),
         *_of_headers(subject, reference),
@@ -94,7 +94,7 @@ def settings_that_differ(
         *_of_measurements(subject, reference),
         *_of_counting(subject, reference, product),
     ]
-    # without steps, a setting that moves MAT or cost moves the seconds per token
+    # If steps are unknown, a setting that changes MAT or cost changes the seconds per token.
     return [
         Setting(text, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
         for text, factors in dict.fromkeys(listed)
@@ -104,10 +104,10 @@ def settings_that_differ(
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """A setting for each field, known in both headers, that differs and can change a factor.
 
-    Only vanilla and the explained method count. Records spell a method "NAME:OPTIONS"; both sides'
-    methods get the subject's name, so that different methods are compared field by field.
+    Only vanilla and the explained method count. The methods of both sides get the subject's name,
+    so that different methods are compared field by field.
     """
-    method_name = subject.key.method.partition(":")[0]  # the spelling without options
+    method_name = subject.key.method.partition(":")[0]  # "NAME:OPTIONS" without options
     title = subject.header.method(subject.key.method).title
     sides = (subject, reference)
     headers = [_header_of_method(side.header, side.key.method, method_name) for side in sides]
@@ -121,12 +121,12 @@ def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Se
         if difference.field == f"methods.{method_name}.options":
             options = [header.methods[method_name].options for header in headers]
             both_values = f"{title}: {_options_text(*options)}"
-        if factors:  # empty for fields that move none, or that are compared elsewhere
+        if factors:  # fields that change none, or that are compared elsewhere, have no factors
             yield Setting(both_values, factors)
 
 
 def words(difference: Difference, title: str = "a method") -> str:
-    """A difference with both values, unless they are hashes. `title` is the method's title."""
+    """A difference in words, with both values unless they are hashes. `title` names the method."""
     for pattern, name_in_words in _HASHED.items():
         if fnmatchcase(difference.field, pattern):
             return name_in_words.format(title)
@@ -134,7 +134,7 @@ def words(difference: Difference, title: str = "a method") -> str:
 
 
 def _rank_of_field(difference: Difference) -> int:
-    """The sort key of a difference: the most frequent causes come first, versions last."""
+    """The sort key of a difference. The most frequent causes come first, and versions last."""
     patterns = ("methods.*", "hardware", "model.*", "spec.*", "prompts.*", "kernels.*", "*")
     return next(
         rank for rank, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
@@ -146,7 +146,7 @@ def _header_of_method(header: RunHeader, spelling: str, name: str) -> RunHeader:
 
     def only(by_method: Mapping[str, Any]) -> dict[str, Any]:
         """The values of these two methods, by method. A method without a value is left out."""
-        # a header may list a method by its spelling or by its name
+        # A header may list a method by its spelling or by its name.
         of_method = by_method.get(spelling) or by_method.get(spelling.partition(":")[0])
         renamed = {BASELINE: by_method.get(BASELINE), name: of_method}
         return {key: of_key for key, of_key in renamed.items() if of_key is not None}
@@ -162,8 +162,8 @@ def _header_of_method(header: RunHeader, spelling: str, name: str) -> RunHeader:
 def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
     """The options that differ, with both values: "6 levels against 8".
 
-    `subject` and `reference` map names of options to the values of a method's options. Options
-    that only one of them has are left out.
+    `subject` and `reference` map names of options to their values. Options that only one of them
+    has are left out.
     """
     texts = []
     for option in sorted(subject.keys() & reference.keys()):
@@ -176,10 +176,9 @@ def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> s
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each of these that differs, if known: method, temperature, load of a server."""
+    """A setting each for the method, the temperature and the load, if known and different."""
     sides = (subject, reference)
-    # a method is spelled NAME or NAME:OPTIONS
-    names = [side.key.method.partition(":")[0] for side in sides]
+    names = [side.key.method.partition(":")[0] for side in sides]  # "NAME:OPTIONS" without options
     if names[0] != names[1]:
         yield Setting(f"method: {subject.label} against {reference.label}", (MAT, COST))
     temperatures = [side.temperature_text for side in sides]
@@ -187,7 +186,7 @@ def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setti
         yield Setting(f"temperature: {' against '.join(temperatures)}", (MAT,))
     loads = [side.load_text for side in sides]  # empty if unknown
     if all(loads) and loads[0] != loads[1]:
-        # engines draft less under load, so the load moves MAT as well
+        # Engines draft less under load, so the load changes MAT as well.
         yield Setting(f"load: {' against '.join(loads)}", _BY_MODEL_OR_ENGINE)
 
 
@@ -224,15 +223,15 @@ _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
     "specbench": (_version, (MAT, COST)),
     "other processes on the GPU": (_gpu_neighbours, _BY_NEIGHBOURS),
 }
-"""Name of a setting in words -> the function that writes a side's value (empty if unknown), and the
-factors that the setting can change. `_of_headers` does not compare these.
+"""Name of a setting in words -> the function that writes a side's value, or an empty text if it is
+unknown, and the factors that the setting can change. `_of_headers` does not compare these.
 """
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """A setting for each of `_TEXTS` that differs, and one for other programs on the processor.
 
-    Nothing is compared if a side is imported: the files of other tools name none of these.
+    Nothing is compared if a side is imported, since the files of other tools name none of these.
     """
     headers = subject.header, reference.header
     if any(header.imported for header in headers):
@@ -241,7 +240,7 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
         texts = [write_value(subject), write_value(reference)]
         if all(texts) and texts[0] != texts[1]:  # both are known
             yield Setting(f"{name}: {' against '.join(texts)}", factors)
-    # `cpu` says how busy the processor was (None: unknown). Servers count as other programs.
+    # `cpu` says how busy the processor was. It is None if unknown. Servers count as other programs.
     if all(header.cpu and not header.servers for header in headers):
         # mean shares of the processor that other programs took, 0 to 1
         shares = [header.cpu.share_of_others.mean for header in headers if header.cpu]
@@ -253,22 +252,21 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
 def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """A setting for each measured size whose mean differs between the sides.
 
-    The sizes are "tokens of a prompt", "tokens of an answer" and "nodes of a step". A side's
-    `measured` maps such a name to the size in each of the side's requests [requests]; `pairs` (its
-    answers beside vanilla's) has the turn of a prompt that each request asks for [requests]. Means
-    are over the turns that both sides have; if they share none, over all turns.
+    The sizes are "tokens of a prompt", "tokens of an answer" and "nodes of a step". Means are over
+    the turns of prompts that both sides have. If they share none, means are over all turns.
     """
     compared_turns = subject.turns & reference.turns or subject.turns | reference.turns
     for name in subject.measured:
         means = []  # of the subject, then of the reference; 0 if no size is known
+        # all arrays are [requests] of a side
         for side in (subject, reference):
             is_compared = np.array([turn in compared_turns for turn in side.pairs.turns])
             sizes = side.measured[name][is_compared]
-            known_sizes = sizes[np.isfinite(sizes)]  # without NaN, an unknown size
+            known_sizes = sizes[np.isfinite(sizes)]  # NaN is an unknown size
             means.append(float(known_sizes.sum()) / max(len(known_sizes), 1))
         are_both_known = min(means) > 0
         if are_both_known and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
-            # a prefill has no draft, so nodes of a step cannot change it
+            # A prefill has no draft, so nodes of a step cannot change it.
             factors = (COST,) if name == NODES_OF_STEP else (COST, PREFILL)
             yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
 
@@ -276,11 +274,11 @@ def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterat
 def _of_counting(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> Iterator[Setting]:
-    """A setting for each of these that differs between the sides: the average behind the printed
-    number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
-    both share is a setting too, if it is not specbench's and changes the ratio.
+    """A setting for the average behind the printed number, the prompts and turns, the tasks, and
+    the rule by which tokens are counted, if they differ. A common rule is a setting too if it is
+    not specbench's and changes the ratio.
 
-    `product` is the ratio of the sides' printed numbers (speedups or speeds), as factors.
+    `product` has the factors of the ratio of the sides' printed numbers (speedups or speeds).
     """
     sides = (subject, reference)
     averages = [_ARITHMETICS[side.pairs.arithmetic] for side in sides]  # in words
@@ -288,7 +286,7 @@ def _of_counting(
         yield Setting(f"average: {averages[0]} against {averages[1]}", (AVERAGING,))
     if subject.turns != reference.turns:
         counts = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} shared"
-        # Without a shared turn, these factors are over each side's own prompts.
+        # If no turn is shared, each side's MAT, cost and prefill are over other prompts.
         factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
         yield Setting(f"prompts and turns: {counts}", factors)
         tasks = [{turn.task for turn in side.turns} for side in sides]

@@ -1,4 +1,4 @@
-"""A check, which answers one question about a run, and the result of all checks of a run."""
+"""The types of a check, which answers one question about a run, and of all checks of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]
 NUMBERS = ("MAT", "speed")
-"""Checks that compare a number and so need enough samples."""
+"""The names of checks that compare a number, and so need enough samples."""
 TOO_FEW = "too few samples to judge"
-"""The start of the text of a number that was skipped for lack of samples."""
+"""The text of a check starts so if the check was skipped for lack of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +20,26 @@ class Check:
     """One question about a run, with its answer."""
 
     name: str
-    """The question: samples, output, audit, MAT or speed of one cell; or, without a cell, a
-    question about the whole run, such as hashes.
+    """The question. A check of a cell has samples, output, audit, steps, MAT or speed. A check
+    without a cell has a question about the whole run, such as hashes.
     """
     status: Status
     text: str
     """The answer in words."""
     cell: CellKey | None = None
     value: Value = NOT_RUN
-    """The share by which a checked number became worse. A negative share is an improvement; if the
-    number is MAT, it is a rise, which may be checked too.
+    """The share by which a checked number became worse. A negative share is an improvement, or the
+    rise of a MAT, which may be checked too.
     """
     allowed: float | None = None
-    """The largest change that is allowed, if a number is checked."""
+    """The largest allowed change of a checked number."""
     before: Value = NOT_RUN
     """The number in the baseline run."""
     now: Value = NOT_RUN
     """The number in this run."""
     needs: int | None = None
-    """The samples per task that would be enough to judge a number whose check was skipped."""
+    """If the check of a number was skipped: the samples per task that would be enough to judge it.
+    """
     method: str = ""
     """The cell's method in words, with temperature and load if there are several."""
     task: str = ""

@@ -2,10 +2,10 @@
 
 Runs on servers are compared load by load. A run of the engine is compared with a server that has
 one request at a time. Only several runs per side show what changes from run to run, such as a clock
-or another program on the machine: with one run, no difference in speed is significant.
+or another program on the machine. With one run per side, no difference in speed is significant.
 
-The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
-be above 1 although the subject's mean is below the reference's.
+The mean over tasks is arithmetic, and its ratio is the ratio of the two means. A mean of ratios
+could be above 1 although the subject's mean is below the reference's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, unit_sd
 from specbench.analysis.stats.scope import Scope
-from specbench.analysis.tables import RunTables, TabledRun, tabled
+from specbench.analysis.tables import RunTables, TabledRun
 from specbench.errors.kinds import UserError
 from specbench.judge.claims import MEAN as MEAN
 from specbench.judge.claims import with_p_values
@@ -43,10 +43,10 @@ class Comparison:
     reference: RunHeader
     subject: RunHeader
     methods: tuple[str, ...]
-    """The compared methods of the subject, as records spell them."""
+    """The compared methods of the subject, spelled as in records."""
     temperatures: tuple[float, ...]
     tasks: Mapping[str, str]
-    """The name of each task with its title."""
+    """The name of each task -> its title."""
     cells: Mapping[CellKey, CellPair]
     """The numbers of each method and temperature on every task, `MEAN` and `POOLED`."""
     differences: tuple[Difference, ...]
@@ -57,9 +57,9 @@ class Comparison:
     """Parts that only one of the two runs has, in words."""
     repetition: Repetition
     reference_method: str | None = None
-    """In a comparison of two methods: the reference's method, in all cells. Otherwise None."""
+    """In a comparison of two methods, the reference's method in all cells. Otherwise None."""
     number: int = 0
-    """The number of the subject among the runs that are compared with the reference, from 0."""
+    """The number of the subject, from 0, among the runs that are compared with the reference."""
 
     @property
     def load(self) -> Load:
@@ -68,8 +68,8 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """For each side with several passes (or runs of a pool): the standard deviation of log
-        tokens/s between them, as the median over the cells.
+        """How far the passes of a side (or the runs of a pool) differ: the standard deviation of
+        log tokens/s, as the median over cells. A side with a single pass has no entry.
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []
@@ -81,12 +81,13 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What intervals cover in addition to prompts: a number of passes over the prompts, or of
-        runs. A pass or run that lacks most requests does not count.
+        """The passes over the prompts, or the runs, that intervals cover in addition to prompts.
+
+        A pass or run that lacks most requests does not count.
         """
-        nums_complete = []  # of complete passes or runs: one number per cell and side
+        nums_complete = []  # numbers of complete passes or runs, per cell and side
         for key, cell in self.cells.items():
-            ratio = cell.tokens_per_s.ratio  # the subject's speed / the reference's
+            ratio = cell.tokens_per_s.ratio
             if key.task == MEAN and isinstance(ratio, Estimate):
                 # `units` has arrays: the log speed of each side or, within one run, of their ratio
                 # in each pass or run. NaN stands for a pass or run that lacks most requests.
@@ -103,11 +104,11 @@ class Comparison:
 def compare_runs(
     runs: Sequence[Run], methods: tuple[str, str] | None = None, *, is_forced: bool = False
 ) -> list[Comparison]:
-    """Compare each run with the first, at each load (requests at once, or per second; empty for
-    the engine) that both have: one comparison per run and load.
+    """Compare each run with the first, at each load that both have.
 
-    With `methods`, compare `methods[0]` of the first run with `methods[1]` of the second run, or of
-    the only run. With `is_forced`, runs that did different work are compared too.
+    There is a comparison per run and load. With `methods`, `methods[0]` of the first run is
+    compared with `methods[1]` of the second run, or of the only run. With `is_forced`, runs that
+    did different work are compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
@@ -121,10 +122,9 @@ def compare_runs(
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    first_tables, *other_tables = map(RunTables, runs)  # a run, with its table at each load
+    first_tables, *other_tables = map(RunTables, runs)  # each has a table at each load
     comparisons = []
     for run_index, tables in enumerate(other_tables):
-        # sentences on loads that only one of the two runs has
         unshared_loads = () if methods else tuple(_unshared_loads(first_tables.run, tables.run))
         for load in _shared_loads(first_tables.run, tables.run):
             reference, subject = first_tables.at(load), tables.at(load)
@@ -152,24 +152,6 @@ def _shared_loads(run_a: Run, run_b: Run) -> list[Load]:
     return shared
 
 
-def compare(
-    reference: Run,
-    subject: Run,
-    *,
-    crossed: tuple[str, str] | None = None,
-    is_forced: bool = False,
-    may_be_empty: bool = False,
-) -> Comparison:
-    """Compare two runs of one load: `compare_tabled` for runs without their tables."""
-    return compare_tabled(
-        tabled(reference),
-        tabled(subject),
-        crossed=crossed,
-        is_forced=is_forced,
-        may_be_empty=may_be_empty,
-    )
-
-
 def compare_tabled(
     reference: TabledRun,
     subject: TabledRun,
@@ -180,16 +162,16 @@ def compare_tabled(
 ) -> Comparison:
     """Compare two runs of one load in every method, temperature and task that both have.
 
-    `crossed` is a method of the subject and a method of the reference: only these two are
-    compared, for example on two machines or backends.
+    `crossed` is a method of the subject and a method of the reference. If it is given, only these
+    two are compared, for example on two machines or backends.
 
     Raises:
         UserError: the runs did different work (unless `is_forced`), their finished answers share no
             method, temperature or task (unless `may_be_empty`), or a crossed method is missing.
     """
-    if not is_forced:  # raises if they did other work
+    if not is_forced:
         require_same_work(reference.run.header, subject.run.header)
-    # A pool is several runs of one command, joined. A single run has no `run_of_repeat`.
+    # A pool has several runs of one command. A single run has no `run_of_repeat`.
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
     reference_side = make_side(reference, are_pools=are_pools)
     subject_side = make_side(subject, are_pools=are_pools)
@@ -207,7 +189,7 @@ def compare_tabled(
             "sample of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
-    if crossed:  # other parts that only one run has do not concern the two methods
+    if crossed:  # what only one run has does not concern the two methods
         return replace(comparison, reference_method=crossed[1], unshared=())
     return comparison
 
@@ -215,12 +197,11 @@ def compare_tabled(
 def _compare(
     reference: Side, subject: Side, methods: Mapping[str, str], *, are_pools: bool
 ) -> Comparison:
-    """The comparison of two sides at one load.
+    """Compare two sides at one load.
 
     `methods` maps each compared method of the subject to the method of the reference that it is
-    compared with. There is a cell for each temperature, method and shared task, and for the mean
-    over tasks and all tasks pooled. A side has the measured records of a run or a pool of runs. Its
-    units are the run's passes over the prompts, or the pool's runs. `are_pools`: both are pools.
+    compared with. There is a cell for each temperature, method and shared task, for the mean over
+    tasks and for all tasks pooled. `are_pools` is True if both sides are pools.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     # name -> title
@@ -234,12 +215,12 @@ def _compare(
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
         is_one_run=is_one_run,
     )
-    # the reason why times are no evidence: timing the phases of steps slows them
+    # Times are no evidence if the phases of steps were timed, which slows the steps.
     no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
     # the requests that both finished, one per row
     requests = pair_requests(subject.frame, reference.frame, methods)
-    row_numbers = rows_by_cell(requests)  # of each cell, in `requests`
-    # One stream of draws per task: all methods are measured on the same resampled samples.
+    row_numbers = rows_by_cell(requests)  # numbers of rows in `requests`, by cell
+    # All methods are measured on the same resampled samples of a task.
     draws = {task: Draws(Bootstrap(), task) for task in tasks}
     cells: dict[CellKey, CellPair] = {}
     for temperature, method in product(temperatures, methods) if tasks else ():
@@ -258,12 +239,10 @@ def _compare(
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
-        # is_judged: there are enough passes or runs to test speed
         cells=with_p_values(cells, has_times=repetition.is_judged),
-        # Differences in the work make runs incomparable; cautions may explain one run's speed.
         differences=COMPARE.conflicts(reference_run.header, subject_run.header),
         cautions=COMPARE.cautions(reference_run.header, subject_run.header),
-        unshared=tuple(_unshared(reference, subject)),  # what only one side has, in words
+        unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
     )
 
@@ -276,11 +255,7 @@ def _unshared_loads(run_a: Run, run_b: Run) -> Iterator[str]:
 
 
 def _unshared(reference: Side, subject: Side) -> Iterator[str]:
-    """Methods, tasks, temperatures, runs and passes that only one side has, in words.
-
-    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs; then
-    `num_passes` counts the passes of each run over the prompts.
-    """
+    """Methods, tasks, temperatures, runs and passes that only one side has, in words."""
     for side, other_side in ((reference, subject), (subject, reference)):
         header = side.run.header
         names = [
@@ -292,9 +267,10 @@ def _unshared(reference: Side, subject: Side) -> Iterator[str]:
         names += [f"T={t:g}" for t in side.temperatures if t not in other_side.temperatures]
         if names:
             yield f"only in {header.id}: {', '.join(names)}"
-    if reference.num_runs != subject.num_runs:
-        num_shared = min(reference.num_runs, subject.num_runs)
-        yield f"runs after the first {num_shared}, which only one side has"
-    if reference.num_passes != subject.num_passes:
-        num_shared = min(reference.num_passes, subject.num_passes)
-        yield f"passes after the first {num_shared}, which only one side has"
+    for noun, num_reference, num_subject in (
+        ("runs", reference.num_runs, subject.num_runs),
+        ("passes", reference.num_passes, subject.num_passes),
+    ):
+        if num_reference != num_subject:
+            num_shared = min(num_reference, num_subject)
+            yield f"{noun} after the first {num_shared}, which only one side has"

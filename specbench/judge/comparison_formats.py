@@ -1,6 +1,6 @@
-"""A comparison in every format: on a terminal, and as Markdown, CSV and JSON.
+"""Write a comparison in every format: on a terminal, and as Markdown, CSV and JSON.
 
-A number that is missing is empty in CSV and null in JSON; a dash stands for it in Markdown.
+A missing number is empty in CSV, null in JSON, and a dash in Markdown.
 """
 
 import json
@@ -25,7 +25,7 @@ from specbench.report.export.markdown import escape, note_lines, table_lines
 
 FORMATS = ("table", "markdown", "csv", "json")
 _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
-"""The formats of files, and how their names end."""
+"""The formats of files, with the endings of their names."""
 
 
 def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
@@ -36,15 +36,14 @@ def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
 
 
 def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
-    """Print a comparison on stdout, or on the console given."""
+    """Print a comparison on stdout, or on the given console."""
     print_page(_page(build_comparison(comparisons)), console)
 
 
 def _page(table: ComparisonTable) -> Iterator[Part]:
     """The parts of the page on a terminal: the legend, each block, and the notes.
 
-    A block compares two runs at one temperature: a heading, a table, and a sentence of the
-    result. If runs did different work (not `is_comparable`), a warning is on top, and sentences
+    If runs did different work (not `is_comparable`), the page begins with a warning, and sentences
     are red.
     """
     if not table.is_comparable:
@@ -69,9 +68,10 @@ def render_comparison(comparisons: Sequence[Comparison], form: str) -> str:
 
 
 def write_comparison(comparisons: Sequence[Comparison], out_dir: Path) -> list[Path]:
-    """Write comparison.md, .csv and .json to `out_dir`, each whole or not at all.
+    """Write comparison.md, .csv and .json to `out_dir`.
 
-    Raises `RunFolderError` if the folder cannot be written.
+    Each file is written completely or not at all. Raises `RunFolderError` if the folder cannot be
+    written.
     """
     texts = {
         f"comparison.{ending}": render_comparison(comparisons, form).encode()
@@ -91,7 +91,10 @@ def comparison_markdown(table: ComparisonTable) -> str:
 
 
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
-    """A line per pair of runs, temperature, method and task, with tasks "mean" and "pooled"."""
+    """CSV with a line per pair of runs, temperature, method and task.
+
+    Two more tasks are "mean" and "pooled".
+    """
     import pandas as pd
 
     rows = [row for comparison in comparisons for row in _rows(comparison)]
@@ -99,7 +102,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
 
 
 def comparison_json(comparisons: Sequence[Comparison]) -> str:
-    """The lines of the CSV file, with the differences between the runs."""
+    """A JSON document with the lines of the CSV file and the differences between the runs."""
     documents = [
         {
             "reference": comparison.reference.id,
@@ -119,22 +122,21 @@ def comparison_json(comparisons: Sequence[Comparison]) -> str:
 def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
-    For each metric there are the numbers of both runs, their ratio with its interval or the reason
-    if it is missing, and the p-value of "the ratio is 1", None if not tested. P-values are
-    corrected among the means over tasks, and among the single tasks.
-    `key` is the cell's method, temperature and task.
+    For each metric there are the numbers of both runs, the ratio with its interval or the reason
+    why it is missing, and the p-value of "the ratio is 1", which is None if this was not tested.
+    P-values are corrected within the means over tasks, and within the single tasks.
     """
     for key, cell in comparison.cells.items():
         row: dict[str, Any] = {
             "reference": comparison.reference.id,
             "subject": comparison.subject.id,
-            "is_comparable": not comparison.differences,  # the runs did the same work
+            "is_comparable": not comparison.differences,
             "method": key.method,
             # the same method, unless two different ones are compared
             "reference_method": comparison.reference_method or key.method,
             "temperature": key.temperature,
-            "task": "pooled" if key.task == POOLED else key.task,  # pooled: all tasks as one
-            **comparison.load._asdict(),  # columns concurrency and request_rate; 0 is none
+            "task": "pooled" if key.task == POOLED else key.task,
+            **comparison.load._asdict(),  # columns concurrency and request_rate, one of them 0
             "num_completions": cell.num_completions,  # that both runs finished
             "num_samples": cell.num_samples,
         }
@@ -142,7 +144,7 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             name, pair = shown_metric.metric, cell.pair(shown_metric.metric)
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
-            # columns of the ratio, of both ends of its interval, and of why it is missing
+            # columns of the ratio, of both ends of its interval, and of the reason if it is missing
             row |= value_columns(f"{name}_ratio", pair.ratio)
             row[f"{name}_missing"] = row.pop(f"{name}_ratio_missing")
             row[f"{name}_p_value"] = pair.p_value

@@ -1,6 +1,6 @@
-"""The tables, sentences and notes of a comparison, which every format shows.
+"""Build the tables, sentences and notes of a comparison, which every format shows.
 
-The runs have letters: A is the reference, unless methods are crossed.
+The runs have letters. A is the reference, unless methods are crossed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,22 +53,21 @@ class ComparisonTable(NamedTuple):
     """The content of a comparison in any format."""
 
     legend: tuple[Note, ...]
-    """The letter of each run, with the run in words."""
+    """A note for each run: its letter, and the run in words."""
     blocks: tuple[ComparedBlock, ...]
     notes: tuple[Note, ...]
     is_comparable: bool
 
 
 def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
-    """The table of one reference with one or more subjects: a block per comparison and temperature.
+    """Compare one reference with one or more subjects, in a block per comparison and temperature.
 
     The reference is A, and the subjects have the next letters. In a cross comparison (of two
-    methods) the subject was named first: it is A, and the reference is B.
+    methods) the subject was named first, so it is A, and the reference is B.
 
     Args:
         comparisons: each compares a subject with the reference at one load (requests at once, or
-            per second). All have the same reference. Their `number` is the subject's, from 0; a
-            subject has one comparison per load.
+            per second). All have the same reference. A subject has one comparison per load.
     """
     run_letters = _letters(comparisons)  # the reference's, then each subject's
     reference_letter = run_letters[0]
@@ -76,7 +75,7 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     lettered: list[tuple[Comparison, Letters]] = []
     for comparison in comparisons:
         subject_letter = run_letters[1 + comparison.number]
-        headers.setdefault(subject_letter, comparison.subject)  # of the subject's first load
+        headers.setdefault(subject_letter, comparison.subject)  # the header at the first load
         letters = Letters(subject=subject_letter, reference=reference_letter)
         lettered.append((comparison, letters))
     blocks = [
@@ -84,21 +83,18 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
         for comparison, letters in lettered
         for temperature in comparison.temperatures
     ]
-    notes = [*_definitions(comparisons)]  # of the ratios, intervals and means
+    notes = [*_definitions(comparisons)]
     for comparison, letters in lettered:
-        notes += _notes(comparison, letters)  # on the samples and differences of the two runs
+        notes += _notes(comparison, letters)
     first_comparison = comparisons[0]  # a cross comparison has the same methods at each load
-    # B's method if A and B are two methods of one run; else None
-    second_method = (
-        first_comparison.reference_method
-        if first_comparison.subject == first_comparison.reference
-        else None
-    )
+    # B's method if A and B are two methods of one run, else None
+    is_one_run = first_comparison.subject == first_comparison.reference
+    second_method = first_comparison.reference_method if is_one_run else None
     legend = []
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
-        notes += _run_notes("" if second_method else f"{letter}: ", header)  # about this run alone
-    if second_method:  # both lines of the legend are about one run: put the method before it
+        notes += _run_notes("" if second_method else f"{letter}: ", header)
+    if second_method:  # both lines of the legend are about one run, so they also name the method
         methods = (first_comparison.methods[0], second_method)  # A's and B's
         for i, method in enumerate(methods):
             method_and_run = f"{first_comparison.subject.method(method).label} of {legend[i].text}"
@@ -107,7 +103,6 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
         legend=tuple(legend),
         blocks=tuple(blocks),
         notes=tuple(dict.fromkeys(notes)),  # each once
-        # `differences` in the runs' work make them incomparable
         is_comparable=not any(comparison.differences for comparison in comparisons),
     )
 
@@ -123,24 +118,24 @@ def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
 def _block(comparison: Comparison, letters: Letters, temperature: float) -> ComparedBlock:
     """The heading, the table and the sentence of one temperature.
 
-    The sentence is about the mean over tasks, or about the only task. `letters` stand for the
-    two runs, the subject and the reference.
+    The sentence is about the mean over tasks, or about the only task. `letters` are those of the
+    subject and the reference.
     """
     tasks = {**comparison.tasks}  # name -> title
     if len(tasks) != 1:
         tasks = {MEAN: "Mean of the tasks", **tasks}
     first_task = next(iter(tasks))
-    # in words; the text of the load is empty if no server was used
+    # The text of the load is empty if no server was used.
     conditions = (formats.temperature(temperature), comparison.load.text)
     heading = ", ".join(filter(None, conditions))
     is_cross = comparison.reference_method is not None
-    if not is_cross:  # each method with itself in the other run
+    if not is_cross:  # each method is compared with itself in the other run
         heading = f"{letters.subject} against {letters.reference}, {heading}"
-    if comparison.differences:  # then the numbers must not be quoted
+    if comparison.differences:  # numbers of different work must not be quoted
         sentence = f"No result: {letters.subject} and {letters.reference} did different work."
     elif not is_cross:
         sentence = change_sentences(comparison, letters, temperature=temperature, task=first_task)
-    else:  # one method of the subject with another one of the reference
+    else:
         key = CellKey(comparison.methods[0], temperature, first_task)
         sentence = cross_sentence(comparison, letters, key)
     table = _table(comparison, letters, temperature, tasks)
@@ -150,13 +145,14 @@ def _block(comparison: Comparison, letters: Letters, temperature: float) -> Comp
 def _table(
     comparison: Comparison, letters: Letters, temperature: float, tasks: Mapping[str, str]
 ) -> Table:
-    """Both runs' values in the order of their letters, and their ratio, for each metric.
+    """A table with the values of both runs in the order of their letters, and the ratio, for each
+    metric.
 
-    `tasks` maps names to titles. Each task is a group of rows, one per method. A cross comparison
-    is by tokens/s alone (`RATE`), with one row per task. `letters` stand for the two runs, the
-    subject and the reference.
+    Each task is a group of rows, one per method. A cross comparison has only tokens/s (`RATE`), and
+    one row per task. `tasks` maps names to titles. `letters` are those of the subject and the
+    reference.
     """
-    if comparison.reference_method is not None:  # another method than the subject's
+    if comparison.reference_method is not None:  # a cross comparison
         method = comparison.methods[0]  # the subject's
         rows = []
         for task, title in tasks.items():
@@ -188,13 +184,13 @@ def _cells(
 ) -> tuple[Cell, ...]:
     """The cells of one row of the table: for each metric, both runs and their ratio.
 
-    The run with the first letter is first, as in `_columns`.
+    The run with the first letter comes first, as in `_columns`.
 
     Args:
-        comparison: has the pair of numbers of each metric, by cell.
-        letters: the letters of the two runs, the subject and the reference.
+        comparison: has the numbers of both runs, by cell.
+        letters: the letters of the subject and the reference.
         key: the compared cell: method, temperature and task.
-        metrics: each with the function that writes its numbers.
+        metrics: the metrics, each with the function that writes its numbers.
     """
     is_subject_first = letters.subject < letters.reference
     cells = []
@@ -203,16 +199,16 @@ def _cells(
         subject = Cell(shown_metric.write(pair.subject))
         reference = Cell(shown_metric.write(pair.reference))
         cells += [subject, reference] if is_subject_first else [reference, subject]
-        # a sign if the ratio is significant on its own, but not after correcting for all tests
+        # marks a ratio that is significant on its own, but not after correcting for all tests
         alone_mark = ALONE if pair.is_alone else ""
-        # the ratio in two decimals, the sign, and half the width of the interval
+        # the ratio in two decimals, the mark, and half the width of the interval
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
-        cells.append(Cell(ratio_text, tone=_tone(pair)))  # the tone shows the claim
+        cells.append(Cell(ratio_text, tone=_tone(pair)))
     return tuple(cells)
 
 
 def _tone(pair: Pair) -> Tone:
-    """The colour of a ratio: better or worse if a difference is claimed, otherwise unsure."""
+    """The colour of a ratio: good or bad if a difference is claimed, otherwise unsure."""
     if not isinstance(pair.ratio, Estimate) or not pair.is_claimed:
         return "unsure"
     return "good" if pair.ratio.value > 1 else "bad"
@@ -229,16 +225,13 @@ def _legend_text(header: RunHeader) -> str:
 
 
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
-    """Notes that explain the ratios, intervals, speedups and means of the table.
-
-    In a cross comparison, a method in one run is compared with another method in the other run.
-    """
+    """Notes that explain the ratios, intervals, speedups and means of the table."""
     is_cross = comparisons[0].reference_method is not None
     ratio_in_words = "A / B" if is_cross else "each run / A"
     yield Note(
         "Ratio", f"{ratio_in_words}, over completions that both finished; above 1 is better."
     )
-    # what intervals cover, in words: "prompts and 3 passes"
+    # such as "prompts and 3 passes"
     scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
     yield Note(
         "Intervals",
@@ -258,13 +251,13 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
 
 
 def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
-    """Notes on the two runs of one comparison: the samples that they share, what only one has,
-    and warnings of differences between them.
+    """Notes on the two runs of a comparison: the samples that they share, what only one of them
+    has, and warnings about differences.
 
-    `differences` are of the runs' work, which makes them incomparable; `cautions` are other
-    differences, such as methods' options and versions.
+    `differences` in the work make the runs incomparable. `cautions` are other differences, such as
+    those in methods' options and versions.
     """
-    # the single tasks' cells, without means
+    # the cells of single tasks, without means
     task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
     fewest = min(cell.num_samples for cell in task_cells)
     most = max(cell.num_samples for cell in task_cells)
@@ -280,12 +273,12 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     }
     for kind, differences in warnings.items():
         opening = f"{kind}, from {letters.reference} to {letters.subject}"
-        for line in change_lines(differences):  # such as "sps: num_tokens 5 -> 3"
+        for line in change_lines(differences):  # lines such as "sps: num_tokens 5 -> 3"
             yield Note("Warning", f"{opening}: {line}.", is_warning=True)
 
 
 def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:
-    """Warnings about one of the runs alone, which begin with its letter if there are several."""
+    """Warnings about one of the runs alone, which begin with `prefix`."""
     texts = with_one_start(header.warnings)
     if header.status != "complete":
         texts.append(f"its status is {header.status}, so this is only part of the run.")

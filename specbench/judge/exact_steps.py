@@ -16,13 +16,13 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""A check fails only if at least this many answers take more or fewer steps than before. A single
-answer may differ by rounding.
+"""A check fails only if at least this many answers take more or fewer steps than before. The steps
+of a single answer may differ by rounding.
 """
 
 
 class _ExactPair(NamedTuple):
-    """Two equal answers to a request, after equal earlier turns."""
+    """Two equal answers to a request whose earlier turns are equal too."""
 
     before: Record
     now: Record
@@ -39,20 +39,20 @@ class _ExactPair(NamedTuple):
 
 
 def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterator[Check]:
-    """A check for each method and task with equal answers, at temperature 0, that took other steps
-    than in the baseline.
+    """Check each method and task with equal answers at temperature 0 that took other steps than in
+    the baseline.
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
     the same steps, unless the method has changed. On other machines or in half precision, there are
-    no checks. `allowed` limits the change of a task's MAT. If the checked run's header does not say
-    that the method repeats its drafts, as in older runs, a check never fails.
+    no checks. In older runs, the header does not say that a method repeats its drafts. Then its
+    checks never fail.
 
     Args:
-        run: the checked run at one load (requests at once, or per second; empty for the engine).
+        run: the checked run at one load (requests at once, or per second).
         baseline: the baseline at this load.
-        allowed: the shares by which MAT may drop or rise.
-        load: the load that checks name; an empty one if all have the same.
+        allowed: the shares by which the MAT of a task may drop or rise.
+        load: the load that checks name; NO_LOAD if all checks have the same.
     """
     headers = baseline.header, run.header
     # cautions: differences of the hardware
@@ -72,11 +72,11 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
 
 
 def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool | None:
-    """True if a method's drafts follow from the prompt and the answer, by the header of the checked
-    run; None if this header does not say so, as in older runs.
+    """Find out if a method's drafts follow from the prompt and the answer.
 
-    False for vanilla, for a method that one run lacks, and if either run says that its drafts do
-    not repeat. The baseline need not say that they do.
+    False for vanilla, for a method that one run lacks, and if either run says that the drafts do
+    not repeat. Otherwise the header of the checked run decides. None if it does not say, as in
+    older runs.
     """
     before, now = baseline.methods.get(method), header.methods.get(method)
     if method == BASELINE or before is None or now is None or before.is_repeatable is False:
@@ -85,11 +85,11 @@ def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool
 
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
-    """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if both
-    have equal tokens and the answers to all earlier turns of the chat are equal too. These are the
-    method's answers, and those of the run's first method, which may be the history of all methods.
+    """Pair equal answers to the same request at temperature 0, in the run and in the baseline.
 
-    Answers without recorded steps are left out.
+    The answers to all earlier turns of the chat must be equal too: the method's, and those of the
+    run's first method, which may be the history of all methods. Answers without recorded steps are
+    left out.
     """
     first_method = next(iter(run.header.methods), BASELINE)
     answers_before = _answers(baseline)  # by the key of a record
@@ -112,7 +112,7 @@ def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
 
 
 def _answers(run: Run) -> Mapping[RecordKey, Record]:
-    """The greedy answers of a run by key."""
+    """The greedy answers of a run, by the keys of their records."""
     return {
         record.key: record for record in run.records if record.is_ok and record.key.temperature == 0
     }
@@ -123,14 +123,14 @@ def _is_same(now: Record | None, before: Record | None) -> bool:
 
 
 def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail: bool) -> Check:
-    """The check of the steps of a cell's equal answers, some of which took other steps than before.
+    """Check the steps of a cell's equal answers, some of which took other steps than before.
 
-    It fails if it `may_fail`, MAT changed by more than is allowed, and several answers took more or
-    fewer steps (LEAST_ANSWERS).
+    The check fails if it may fail, MAT changed by more than is allowed, and at least LEAST_ANSWERS
+    answers took more or fewer steps.
 
     Args:
         cell: the method, the temperature, the task and the load.
-        pairs: the cell's answers that are equal in both runs, with their steps in each.
+        pairs: the equal answers of the cell in both runs.
         allowed: the shares by which MAT may drop or rise.
         may_fail: True if the header of the checked run says that the method repeats its drafts.
     """

@@ -1,4 +1,4 @@
-"""The rows under MAT: its ratio by position in the answer, by context length and by turn."""
+"""The rows under MAT: the ratio of MAT by position in the answer, by context length and by turn."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ def place_text(step_bin: Bin) -> str:
 
 
 def _shown(explanation: Explanation) -> list[BinRatio]:
-    """All bins of each axis with several bins, if the ratio of MAT is claimed for any of them."""
+    """The bins of each axis that has several bins and a claimed ratio of MAT in one of them."""
     num_bins = Counter(step_bin.axis for step_bin in explanation.bins)
     axes = {step_bin.axis for step_bin in explanation.bins if step_bin.is_claimed}
     return [
@@ -30,22 +30,22 @@ def _shown(explanation: Explanation) -> list[BinRatio]:
 
 
 def bin_rows(explanation: Explanation) -> Iterator[Row]:
-    """The rows under MAT, one per bin: MAT of the subject and of the reference, the ratio of the
-    two, and the interval of the ratio. A bin has the steps in a range of positions of the answer,
+    """The rows under MAT, one per bin. A bin has the steps in a range of positions of the answer,
     of context lengths, or of turns.
 
-    A dash stands for a number or interval that is missing, because too few prompts have steps in
-    the bin.
+    A row has MAT of the subject and of the reference, their ratio, and the interval of the ratio. A
+    dash stands for a number or interval that is missing because too few prompts have steps in the
+    bin.
     """
     for step_bin in _shown(explanation):
         mat_texts = [formats.mat(step_bin.subject), formats.mat(step_bin.reference)]
         ratio_text = interval_text = formats.NONE  # a dash
-        tone: Tone = "unsure"  # the colour of the ratio
+        tone: Tone = "unsure"
         if isinstance(step_bin.ratio, Estimate):
             ratio_text = f"x{step_bin.ratio.value:.3f}"
             if interval := step_bin.ratio.interval:
                 interval_text = f"{interval.low:.3f}–{interval.high:.3f}"
-            if step_bin.is_claimed:  # the ratio differs significantly from 1
+            if step_bin.is_claimed:
                 tone = "good" if step_bin.ratio.value > 1 else "bad"
         cells = (*map(Cell, mat_texts), Cell(ratio_text, tone), Cell(interval_text))
         yield Row(method="", label=f"· {place_text(step_bin)}", cells=cells)

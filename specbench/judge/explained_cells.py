@@ -1,6 +1,6 @@
 """Explain numbers of published tables by the factors that the tables themselves give.
 
-A published cell has no samples, so nothing has an interval; the printed digits bound each factor.
+A published cell has no samples, so nothing has an interval. The printed digits bound each factor.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import Note
 
 REST = "the rest"
-"""The factor of everything but MAT: the explained number / MAT, or the number if MAT is unknown."""
+"""The factor of everything but MAT. It is the explained number / MAT, or the number itself if MAT
+is unknown.
+"""
 _EXPLAINED = ("speedup", "tokens/s")
-"""The numbers that can be explained. The first number that all sides have is explained."""
+"""The numbers that can be explained. The first one that all sides have is explained."""
 _INSIDE = "averaging, counting, prompts, cost and prefill"
-"""The factors inside the rest, in words: only answers can separate them."""
+"""The factors in the rest, in words. Only answers can separate them."""
 
 
 class BoundedFactor(NamedTuple):
@@ -34,8 +36,8 @@ class BoundedFactor(NamedTuple):
     factor: Factor
     low: float
     high: float
-    """The smallest and the largest effect of the factor for which the sides' numbers would be
-    printed with the same digits.
+    """The smallest and the largest effect with which the sides' numbers would be printed with the
+    same digits.
     """
 
 
@@ -44,20 +46,20 @@ def explain_cells(
 ) -> ExplainedDocument:
     """Explain the number of a cell, or the ratio A / B of two sides' numbers, ready for printing.
 
-    The number, a speedup or tokens/s, is the product of MAT and the rest: tables have no answers
-    that would give further factors.
+    The number, a speedup or tokens/s, is the product of MAT and a rest that tables do not split.
 
-    `texts` has the name of a cell or the folder of a run, for each side; one at least is a cell.
-    `methods` has a method per side, which counts if the side is a run; None: the first cell's.
+    Args:
+        texts: the name of a cell or the folder of a run, for each side. At least one is a cell.
+        methods: a method per side, which is used if the side is a run; None: the first cell's.
 
     Raises:
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
     """
     sides = read_sides(texts, methods)
-    # the names of the numbers that all sides have; a number of 0 has no ratio
+    # the numbers that all sides have, without numbers of 0, which have no ratio
     names = [name for name in NUMBERS if all(side.numbers.get(name) for side in sides)]
     explained = _explained(sides, names)  # the name of the explained number
-    product_row = _bounded(sides, explained, "product")  # the explained number, as a row
+    product_row = _bounded(sides, explained, "product")
     factors = [_bounded(sides, explained, REST, divisor=MAT if MAT in names else "")]
     if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))
@@ -71,41 +73,41 @@ def explain_cells(
         num_shared=0,  # tables have no requests to share
         has_prefill=False,
     )
-    settings = [*_settings(sides)]  # conditions that differ, with both values
-    in_rest = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"  # names of factors
-    not_separable = f"{in_rest}: tables have no answers, so these factors are in {REST}"
-    notes = [Note("Differs", "; ".join(settings))] if settings else []
+    settings = [*_settings(sides)]
+    inside = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"
+    not_separable = f"{inside}: tables have no answers, so these factors are in {REST}"
+    differs = [Note("Differs", "; ".join(settings))] if settings else []
     block = ExplainedBlock(
         heading=" against ".join(dict.fromkeys(side.method for side in sides)),
         sentence=_sentence(explained, product),
         table=_table([*factors, product_row, *other_numbers]),
-        notes=(*notes, Note("Not separable", not_separable)),
+        notes=(*differs, Note("Not separable", not_separable)),
     )
     legend = [Note(letter, side.label) for letter, side in zip("AB", sides, strict=False)]
     explanation_values = {
         "quantity": explained,
         "sides": [side._asdict() for side in sides],
         "ratio": product.ratio,
-        "remainder": product.remainder,  # ratio / product of the factors: 1 up to rounding
+        "remainder": product.remainder,  # ratio / product of the factors, which is about 1
         "sentence": block.sentence,
         "factors": [*map(_json_values, factors)],
-        "other_numbers": [*map(_json_values, other_numbers)],  # no factors of the product
+        "other_numbers": [*map(_json_values, other_numbers)],  # these are no factors
         "settings": settings,
         "not_separable": [not_separable],
     }
     return ExplainedDocument(
         tables=ExplainedTables(tuple(legend), (block,), (_INTERVALS,)),
-        falls=[waterfall(product, product.factors, claimed=())],  # none is shown to be significant
+        falls=[waterfall(product, product.factors, claimed=())],  # nothing is claimed
         explanations=[explanation_values],
         is_pair=len(sides) > 1,
     )
 
 
 def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
-    """The name of the number that is explained, out of the `names` that all sides have.
+    """The name of the number that is explained, among the `names` that all sides have.
 
     Raises:
-        UserError: they have neither of the two that can be explained.
+        UserError: no number that can be explained is among them.
     """
     for name in _EXPLAINED:
         if name in names:
@@ -119,14 +121,15 @@ def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
 def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = "") -> BoundedFactor:
     """A factor of one or two sides, with the bounds that the printed digits give.
 
-    A side's part of the factor is the number called `name`, over the number called `divisor` if
-    that is not empty. The effect is the part of the only side, or the quotient of both parts.
-    `label` becomes the factor's name. A run's number is not rounded.
+    A side's part of the factor is the number called `name`, divided by the number called `divisor`
+    if that is not empty. The effect is the part of the only side, or the quotient of both parts.
+    `label` becomes the factor's name. The numbers of a run are not rounded.
     """
 
-    def quotients(direction: int) -> list[float]:
-        """The part of each side by the numbers as printed (direction 0), or the smallest (-1) or
-        largest (1) part whose numbers would be printed with the same digits.
+    def parts(direction: int) -> list[float]:
+        """The part of each side [sides], by the numbers as printed (direction 0). Directions -1 and
+        1 give the smallest and the largest part whose numbers would be printed with the same
+        digits.
         """
         return [
             (side.numbers[name] + direction * side.rounding.get(name, 0.0))
@@ -134,7 +137,7 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
             for side in sides
         ]
 
-    printed, smallest, largest = map(quotients, (0, -1, 1))  # [sides] each
+    printed, smallest, largest = map(parts, (0, -1, 1))
     if len(sides) == 1:
         factor = Factor(label, printed[0], None, Estimate(printed[0]))
         return BoundedFactor(factor, smallest[0], largest[0])
@@ -143,10 +146,10 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
 
 
 def _sentence(explained: str, product: Product) -> str:
-    """The result in words, for readers. `explained` is the name of the explained number.
+    """The result in words. `explained` is the name of the explained number.
 
-    For two sides, it has the ratio of their numbers, and the larger factor if there are several.
-    For a single side, it has the number, as the product of MAT and the rest if MAT is known.
+    For two sides, the sentence has the ratio of their numbers, and the larger factor if there are
+    two. For a single side, it has the number, as the product of MAT and the rest if MAT is known.
     """
     if product.reference is None:  # a single side
         numbers = {factor.name: factor.subject for factor in product.factors}
@@ -156,12 +159,12 @@ def _sentence(explained: str, product: Product) -> str:
     ratio_sentence = f"A's {explained} is {product.ratio:.3f} times B's: {both_numbers}."
     if len(product.factors) == 1:
         return ratio_sentence
-    largest = product.factors[0]  # they are sorted
+    largest = product.factors[0]  # the factors are sorted
     return f"{ratio_sentence} The larger factor is {largest.name}, x{largest.effect.value:.3f}."
 
 
 def _settings(sides: Sequence[CellSide]) -> Iterator[str]:
-    """The known conditions in which two sides differ, with both values; none of a single side."""
+    """The known conditions in which two sides differ, with both values. A single side has none."""
     subject, reference = sides[0].facts, sides[-1].facts  # condition -> its value
     for name in subject:
         if name in reference and subject[name] != reference[name]:
@@ -169,7 +172,7 @@ def _settings(sides: Sequence[CellSide]) -> Iterator[str]:
 
 
 def _table(factors: Sequence[BoundedFactor]) -> Table:
-    """The table of an explanation: a row for each of these factors, in their order.
+    """The table of an explanation, with a row per factor.
 
     A row has the number of each side, the effect of the factor, and the smallest and the largest
     effect that the rounding of the printed numbers allows.
@@ -178,7 +181,7 @@ def _table(factors: Sequence[BoundedFactor]) -> Table:
     headings = ("A", "B", "A / B", "by digits") if is_pair else ("value", "factor", "by digits")
     rows = []
     for factor, low, high in factors:
-        # of each side: None for the reference if there is only one side
+        # of each side; the reference is None if there is only one side
         numbers = [number for number in (factor.subject, factor.reference) if number is not None]
         cell_texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
         cell_texts.append(f"{low:.3f}–{high:.3f}")

@@ -39,13 +39,13 @@ class SideKey(NamedTuple):
     """The part of a run that is explained."""
 
     method: str
-    """The method as records spell it."""
+    """The method, spelled as in records."""
     temperature: float
     load: Load
 
 
 class AnswerCounts(NamedTuple):
-    """Tokens and steps of an answer; NaN is unknown."""
+    """Tokens and steps of an answer. NaN stands for an unknown number."""
 
     turn: PromptTurn
     num_tokens: float
@@ -54,7 +54,7 @@ class AnswerCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExplainedSide:
-    """The answers of a method, with other facts about them."""
+    """The answers of a method, with facts about them."""
 
     run: Run
     """The run, at one load."""
@@ -62,9 +62,9 @@ class ExplainedSide:
     pairs: AnswerPairs
     """The method's answers that count, each with vanilla's to the same request if that counts."""
     measured: Mapping[str, FloatArray]
-    """Measured lengths of prompts and answers, and sizes of drafts, by name in words [requests]."""
+    """Name in words -> measured lengths of prompts or answers, or sizes of drafts [requests]."""
     phases: Mapping[str, float]
-    """Shares of a step, by phase; empty if phases were not timed."""
+    """The share of each phase in a step; empty if phases were not timed."""
     reading_s: float | None
     """Seconds to read the target's weights; None if unknown, or if memory is not the limit."""
     table: RecordTable
@@ -83,13 +83,13 @@ class ExplainedSide:
 
     @property
     def counts(self) -> set[AnswerCounts]:
-        """The tokens and steps of each answer, in any pass."""
+        """The tokens and steps of each answer in all passes, each once."""
         method = self.pairs.method
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
-        """The steps of the answers to these prompts and turns."""
-        # Prompts are numbered by these turns, so that both sides have the same numbers.
+        """The steps of the answers to these turns of prompts."""
+        # The numbers of prompts follow from the turns, so that both sides have the same numbers.
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         number_of = {prompt: number for number, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])  # [requests]
@@ -105,7 +105,7 @@ class ExplainedSide:
 
     @property
     def counting(self) -> str:
-        """The counting rules of its answers and of the baseline's, each once."""
+        """The counting rules of the method's answers and of the baseline's, each once."""
         if self.header.imported is None:
             return OUR_RULE
         methods = [self.key.method, *([BASELINE] if self.pairs.has_baseline else [])]
@@ -128,7 +128,7 @@ class ExplainedSide:
 
     @property
     def no_times(self) -> str:
-        """The reason not to use its times as evidence; empty if they may be used."""
+        """Why the times of this side are no evidence; empty if they may be used."""
         if self.phases:
             return "the phases of steps were timed, which slows them down"
         has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())
@@ -141,15 +141,15 @@ class CountedRun:
 
     tabled: TabledRun
     is_counted: BoolArray
-    """True for answers to requests that every ranked method finished, without a pause [records]."""
+    """True for answers to requests that every ranked method finished without a pause [records]."""
 
     @classmethod
     def of(cls, tabled: TabledRun) -> CountedRun:
         return cls(tabled, find_survivors(tabled.table.frame).is_shared)
 
     def rows(self, key: SideKey) -> IntArray:
-        """The numbers of the rows of a method that count, at its temperature."""
-        frame = self.tabled.table.frame  # a row per record, all of one load
+        """The numbers of the rows of a method at a temperature that count."""
+        frame = self.tabled.table.frame  # a row per record, all at one load
         is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
         return np.flatnonzero(is_side.to_numpy() & self.is_counted)
 
@@ -165,30 +165,30 @@ def make_side(
     """One side of an explanation: the answers of a method that count, with facts about them.
 
     Args:
-        counted_run: a run at one load, with a row per record; `is_counted` says which rows count.
+        counted_run: a run at one load, with the rows that count.
         key: the method, the temperature and the load.
-        is_over_baseline: the explained number compares the method with vanilla, as a speedup does;
-            answers without vanilla's to the same request are left out. Otherwise it is a rate.
-        is_throughput: the number divides by the seconds of blocks (the requests that a server
-            completes together). Otherwise it divides by the seconds of single requests.
+        is_over_baseline: True if the explained number compares the method with vanilla, as a
+            speedup does. Then answers without vanilla's to the same request are left out. False if
+            the number is a rate.
+        is_throughput: True if the number divides by the seconds of blocks (the requests that a
+            server completes together); False if it divides by the seconds of single requests.
     """
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
     rows = counted_run.rows(key)  # numbers of the method's rows in the table: [requests]
-    # [requests] each: the row of vanilla's answer to the request, -1 if there is none; and the
-    # number of the pass, or of the run in a pool of runs
+    # Row of vanilla's answer (-1 if there is none), and number of the pass or run: [requests] each.
     baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
         has_baseline = baseline_rows >= 0
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Blocks count only for a throughput; otherwise no answer's part of a block's time is known.
+    # Blocks count only for a throughput. Otherwise the parts that answers have in them are unknown.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
         method=_answers(tabled, rows, blocks),
-        # without vanilla, answers of 1 token/s: the speedup over them is the rate in tokens/s
+        # In place of vanilla, answers of 1 token/s make the speedup the rate in tokens/s.
         vanilla=_answers(tabled, baseline_rows, blocks)
         if is_over_baseline
         else one_per_second(len(rows)),
@@ -196,7 +196,6 @@ def make_side(
         has_baseline=is_over_baseline,
         arithmetic=_arithmetic(run.header, is_throughput=is_throughput),
     )
-    # the bytes of a step and the machine's bytes/s, or the reason why they are missing
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
     reading_s = None  # seconds in which the machine reads the target's weights
     if isinstance(roofline, Roofline) and not roofline.no_bound:  # memory limits the speed
@@ -214,7 +213,7 @@ def make_side(
 
 
 def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
-    """The way of averaging behind the number that the run's report, or its publisher, prints."""
+    """The average from which the number in the run's report, or its publisher's, is made."""
     if is_throughput:
         return "totals"
     return header.imported.average if header.imported else "tasks"
@@ -223,7 +222,7 @@ def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
 def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:
     """The counts and seconds of the answers in these rows. Unknown steps and decode times are NaN.
 
-    `blocks` are those whose seconds count; empty unless a throughput is explained.
+    `blocks` are the blocks whose seconds count. They are empty unless a throughput is explained.
     """
     names = ("num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
     # [requests] each; `emitted` are the tokens of an answer that steps emitted
@@ -231,15 +230,15 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         column.astype(np.float64) for column in tabled.table.values(rows, *names)
     )
     has_steps = emitted > 0
-    # the counts in another tool's file, if the run is from one, else None
+    # the counts in another tool's file; None if the run is specbench's
     counts = [tabled.table.records[row].imported for row in rows]
-    # by the source's counting rule; None (NaN in the array) if the source counts as we do
+    # tokens by the source's counting rule; None (NaN in the array) if that is specbench's rule
     source_tokens = [count and count.counted_tokens for count in counts]
     return Answers(
         tokens=tokens,
         wall_s=wall_s,
         decode_s=decode_s,
-        # An answer of one token has no step. If a longer one has none, its steps are unknown.
+        # An answer of one token has no step. The steps of a longer one without steps are unknown.
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
         first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's; 1 if unknown
         source_tokens=np.array(source_tokens, dtype=np.float64),
@@ -250,16 +249,17 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
 def _block_seconds(
     tabled: TabledRun, rows: IntArray, wall_s: FloatArray, blocks: Mapping[BlockKey, BlockHeader]
 ) -> FloatArray:
-    """Each answer's part of the seconds of its block [rows], in proportion to its own seconds.
+    """The part of a block's seconds that each answer has [rows], in proportion to the answer's own
+    seconds.
 
     A block has the requests that a server completes together. The part is NaN if the block is
-    unknown or was interrupted, or if not all of the block's answers are among the rows.
+    unknown or was interrupted, or if not all of its answers are among the rows.
 
     Args:
-        tabled: the run, with a table of a row per record.
+        tabled: the run with its table.
         rows: the numbers of the answers' rows in the table.
         wall_s: the answers' own seconds [rows].
-        blocks: those whose seconds count, by key.
+        blocks: the blocks whose seconds count, by key.
     """
     positions_of_block: dict[BlockKey, list[int]] = defaultdict(list)  # of its answers in `rows`
     for position, row in enumerate(rows.tolist()):
@@ -269,7 +269,7 @@ def _block_seconds(
         block = blocks.get(key)
         if block is None or block.num_before:  # unknown, or interrupted after some requests
             continue
-        if len(positions) == block.num_requests - block.num_failed:  # all answers are there
+        if len(positions) == block.num_requests - block.num_failed:  # all answers are in `rows`
             shares = wall_s[positions] / wall_s[positions].sum()
             block_s[positions] = block.duration_s * shares
     return block_s
@@ -288,9 +288,9 @@ def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
 
 
 def _phases(frame: DataFrame) -> Mapping[str, float]:
-    """Shares of the decode time by phase, with the rest, so that they add up to 1.
+    """The share of each phase in the decode time, with the rest, so that they add up to 1.
 
-    `frame` has a row per answer, with the seconds of each phase, NaN if they were not timed.
+    `frame` has a row per answer with the seconds of each phase, which are NaN if not timed.
     """
     timed = frame[frame["draft_s"].notna()]
     decode_s = timed["decode_s"].sum()

@@ -1,4 +1,4 @@
-"""The explanation of a speedup, or of the ratio of two: its factors and their possible causes.
+"""Explain a speedup, or the ratio of two speedups, by factors and their possible causes.
 
 `analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
 and each factor gets the settings that differ and can change it.
@@ -49,24 +49,26 @@ _SAME_CLOCK = (
     "model.is_stand_in",
     "model.files.*",
 )
-"""Fields that must be equal, besides the load, for two steps to be compared in seconds."""
+"""Fields that must be equal for two steps to be compared in seconds. The load must be equal too."""
 READINGS = "readings of the weights"
-"""The unit of steps on different machines: the time in which each reads the model's weights."""
+"""The unit of steps on different machines. It is the time in which a machine reads the model's
+weights.
+"""
 _ROUNDING = 1e-12
 """Factors that differ from 1 by no more than this rounding error count as 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """A method's number as a product: factors times the reference's number, or factors alone."""
+    """A method's number as a product of factors, and of the reference's number if there is one."""
 
     subject: ExplainedSide
     reference: ExplainedSide | None
     """The side that the subject is compared with; None if the subject is explained alone."""
     product: Product
     step_unit: str = "s"
-    """Unit of the two lines under cost: "s" or `READINGS`. Empty if the sides' steps can be
-    compared in neither.
+    """Unit of the two lines under cost: "s" or `READINGS`. It is empty if the steps of the sides
+    can be compared in neither.
     """
     settings: Sequence[Setting] = ()
     """Settings that differ and can change a factor."""
@@ -75,7 +77,9 @@ class Explanation:
     work: Sequence[str] = ()
     """Differences for which `compare` would refuse the two runs."""
     p_values: dict[str, float | None] = field(default_factory=dict)
-    """P-values of "the factor is 1", corrected for all factors; None or absent: not tested."""
+    """P-values of "the factor is 1", corrected for all factors. An untested factor has None or is
+    absent.
+    """
 
     @property
     def sides(self) -> tuple[ExplainedSide, ...]:
@@ -84,7 +88,7 @@ class Explanation:
 
     @property
     def no_times(self) -> str:
-        """The reason not to use times as evidence; empty if they may be used."""
+        """Why times are no evidence; empty if they may be used."""
         return next(filter(None, (side.no_times for side in self.sides)), "")
 
     @property
@@ -94,9 +98,8 @@ class Explanation:
 
     @property
     def num_equal(self) -> int:
-        """The prompts and turns that both sides have, if all have equal tokens and steps; else 0.
-
-        Unknown steps are never equal.
+        """The number of prompts and turns that both sides have, if the answers to all of them have
+        equal tokens and steps; else 0. Unknown steps are never equal.
         """
         if self.reference is None:
             return 0
@@ -106,25 +109,27 @@ class Explanation:
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors that count, the largest first; MAT alone if times are no evidence."""
+        """The factors that count, the largest first. If times are no evidence, only MAT counts."""
         names = [MAT] if self.no_times else FACTORS
         factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
 
     @property
     def step_lines(self) -> tuple[Factor, ...]:
-        """The lines under cost: the method's step and the baseline's, if there is one."""
+        """The lines under cost: the method's step and the baseline's. There are none without a
+        baseline.
+        """
         has_lines = self.step_unit and self.subject.pairs.has_baseline and not self.no_times
         return self.product.steps if has_lines else ()
 
     @property
     def moved(self) -> list[str]:
-        """The factors that differ from 1 by more than rounding, in their order."""
+        """The names of the factors that differ from 1 by more than rounding, in their order."""
         factors = self.product.factors
         return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
 
     def causes(self, name: str) -> list[str]:
-        """The settings that differ and can change a factor."""
+        """The settings that differ and can change a factor, in words."""
         return [setting.text for setting in self.settings if name in setting.factors]
 
     def is_claimed(self, name: str) -> bool:
@@ -136,7 +141,7 @@ class Explanation:
 
         Averaging and prefill follow from other factors: the same average weighs their changes by
         task, and a shorter decode makes the prefill's share larger. Files of other tools do not
-        name all settings, so nothing is said about sides from such files.
+        name all settings, so the result is False for sides from such files.
         """
         if self.is_imported or not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
             return False
@@ -148,8 +153,8 @@ class Explanation:
 
     @property
     def scope(self) -> Scope:
-        """What intervals of times cover besides prompts: passes or runs, and how many."""
-        # Of the first factor of times, by side: its logarithm in each pass or run [units]. NaN
+        """The passes or runs that intervals of times cover besides prompts, with their number."""
+        # The logarithm of the first factor of times in each pass or run of a side [units]. NaN
         # stands for a pass or run that lacks most requests.
         logs_of_sides = next(
             (factor.effect.units for factor in self.product.factors if factor.effect.units), ()
@@ -172,22 +177,21 @@ def explain_runs(
 
     Args:
         subject: the run whose numbers are explained.
-        reference: the run that the subject is compared with; None: the subject is explained alone.
-        methods: a method of each run, instead of the common methods; for one run, the first.
-        loads: a load of each run, instead of the loads that both have; for one run, the first.
+        reference: the run that the subject is compared with, or None to explain the subject alone.
+        methods: a method of each run, instead of the common methods. A single run has the first.
+        loads: a load of each run, instead of the loads that both have. A single run has the first.
         bootstrap: the draws of the intervals; None for the default.
 
     Raises:
         UserError: nothing can be explained, or a method or load is unknown.
     """
-    runs = [RunTables(run) for run in (subject, reference) if run]  # with a table at each load
+    runs = [RunTables(run) for run in (subject, reference) if run]
     explanations = []
     for load_of_runs in pair_loads([tables.run for tables in runs], loads):  # a load per run
         runs_at_load = [
             CountedRun.of(tables.at(load)) for tables, load in zip(runs, load_of_runs, strict=True)
         ]
-        # a method, a temperature and a load per run
-        for key_of_runs in pair_keys(runs_at_load, load_of_runs, methods):
+        for key_of_runs in pair_keys(runs_at_load, load_of_runs, methods):  # a key per run
             if explanation := _explanation(runs_at_load, key_of_runs, bootstrap):
                 explanations.append(explanation)
     if not explanations:
@@ -202,15 +206,15 @@ def explain_runs(
 def _explanation(
     runs: Sequence[CountedRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
 ) -> Explanation | None:
-    """The explanation of one method in one or two runs, without tests of its factors; None if a run
+    """Explain one method in one or two runs, without tests of the factors. Returns None if a run
     has no answers to explain.
 
-    The explained number is a speedup; or tokens/s, if a run lacks vanilla's answers or the method
-    of all runs is vanilla. Under load, it is a throughput or the ratio to vanilla's throughput, if
-    the seconds of the servers' blocks of requests are known.
+    The explained number is a speedup. It is tokens/s if a run lacks vanilla's answers, or if the
+    method of all runs is vanilla. Under load, it is a throughput or the ratio to vanilla's
+    throughput, if the seconds of the servers' blocks of requests are known.
 
     Args:
-        runs: the subject, and the reference if there is one, at one load each.
+        runs: the subject, and the reference if there is one, each at one load.
         keys: the method, the temperature and the load of each run.
         bootstrap: the draws of the intervals; None for the default.
     """
@@ -218,14 +222,14 @@ def _explanation(
         key.method == BASELINE for key in keys
     )
     is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)  # NO_LOAD: engine
-    # answers of an imported run may overlap if its files do not name the load
+    # The answers of an imported run may overlap if its files do not name the load.
     is_loaded |= any(
         run.header.imported and not run.header.imported.tells_load
         for run in (counted.tabled.run for counted in runs)
     )
 
     def make_sides(*, is_throughput: bool) -> list[ExplainedSide]:
-        """The side of each run, by the seconds of blocks (`is_throughput`) or of requests."""
+        """Make the side of each run, with times of blocks (`is_throughput`) or of requests."""
         return [
             make_side(run, key, is_over_baseline=is_over_baseline, is_throughput=is_throughput)
             for run, key in zip(runs, keys, strict=True)
@@ -236,7 +240,7 @@ def _explanation(
         sides = make_sides(is_throughput=False)
     if not all(side.pairs.requests for side in sides):
         return None
-    pairs = [side.pairs for side in sides]  # of each side: the method's answers, and vanilla's
+    pairs = [side.pairs for side in sides]
     if (step_unit := _step_unit(sides)) == READINGS:  # then `reading_s` is known on all sides
         pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
     subject, reference = sides[0], sides[1] if len(sides) > 1 else None
@@ -247,8 +251,8 @@ def _explanation(
         is_one_run=subject.run.records == reference.run.records,
         bootstrap=bootstrap,
     )
-    shared_turns = subject.turns & reference.turns  # of prompts
-    draws = Draws(bootstrap or Bootstrap(), "step bins")  # a random stream of this name
+    shared_turns = subject.turns & reference.turns
+    draws = Draws(bootstrap or Bootstrap(), "step bins")
     return Explanation(
         subject,
         reference,
@@ -256,15 +260,16 @@ def _explanation(
         step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
         bins=compare_steps(subject.steps_of(shared_turns), reference.steps_of(shared_turns), draws),
-        # differences in the work, in words, each once
+        # each once
         work=[*dict.fromkeys(map(words, COMPARE.conflicts(subject.header, reference.header)))],
     )
 
 
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
-    """The unit in which the steps of the sides are compared. It is "s" for a single side, and for
-    two sides of one known machine, model and load; otherwise `READINGS` if the seconds of a reading
-    are known on both sides, and empty if they are not.
+    """The unit in which the steps of the sides are compared.
+
+    It is "s" for a single side, and for two sides with the same known machine, model and load.
+    Otherwise it is `READINGS`, or empty if the seconds of a reading are unknown on a side.
     """
     subject, reference = sides[0], sides[-1]  # the same side if there is only one
     is_machine_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
@@ -282,22 +287,25 @@ def _step_unit(sides: Sequence[ExplainedSide]) -> str:
 
 
 def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """The explanations with the p-values of their factors and bins.
+    """Add the p-values of factors and bins to explanations.
 
     P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
     the number of all factors, and for the number of all bins. A factor is not tested if it is 1 up
     to rounding, if it is about times that are no evidence, or if a run is explained alone.
     """
     no_change = without_spread(1.0)
-    # (index of the explanation, name of the factor) -> p-value; None: it cannot be tested
-    p_values_of_factors = {
-        (i, factor.name): differs(factor.effect, no_change, factor.effect.machine)
-        for i, explanation in enumerate(explanations)
-        if explanation.reference
-        for factor in explanation.factors
-        if factor.name in explanation.moved
-    }
-    # (index of the explanation, index of the bin) -> corrected p-value; None as above
+    # (index of the explanation, name of the factor) -> corrected p-value, or None if the factor
+    # cannot be tested
+    p_values_of_factors = holm(
+        {
+            (i, factor.name): differs(factor.effect, no_change, factor.effect.machine)
+            for i, explanation in enumerate(explanations)
+            if explanation.reference
+            for factor in explanation.factors
+            if factor.name in explanation.moved
+        }
+    )
+    # (index of the explanation, index of the bin) -> corrected p-value or None
     p_values_of_bins = holm(
         {
             (i, bin_index): differs(step_bin.ratio, no_change, EXACT)
@@ -305,14 +313,14 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
             for bin_index, step_bin in enumerate(explanation.bins)
         }
     )
-    # of each explanation: name of a factor -> corrected p-value
-    corrected: list[dict[str, float | None]] = [{} for _ in explanations]
-    for (i, name), p_value in holm(p_values_of_factors).items():
-        corrected[i][name] = p_value
     return [
         replace(
             explanation,
-            p_values=corrected[i],
+            p_values={
+                name: p_value
+                for (index, name), p_value in p_values_of_factors.items()
+                if index == i
+            },
             bins=[
                 replace(step_bin, p_value=p_values_of_bins[i, bin_index])
                 for bin_index, step_bin in enumerate(explanation.bins)

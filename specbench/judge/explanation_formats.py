@@ -1,4 +1,4 @@
-"""Explanations in every format: on a terminal, as Markdown, JSON, a data frame and a page."""
+"""Write explanations in every format: on a terminal, as Markdown, JSON, a data frame and a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "markdown", "json", "html")
 _ENDINGS = {"markdown": "md", "json": "json", "html": "html"}
-"""The formats of files, and how their names end."""
+"""The formats of files, with the endings of their names."""
 
 
 class ExplainedDocument(NamedTuple):
@@ -37,11 +37,11 @@ class ExplainedDocument(NamedTuple):
     explanations: Sequence[Mapping[str, Any]]
     """All numbers of each block, with the settings that differ."""
     is_pair: bool
-    """True for a ratio of two numbers."""
+    """True if ratios of two numbers are explained."""
 
 
 def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument:
-    """A document of explanations, which are all about the same pair of runs, or the same run."""
+    """Make a document of explanations, which are all about the same runs."""
     return ExplainedDocument(
         tables=build_explanation(explanations),
         falls=[
@@ -50,7 +50,7 @@ def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument
             else waterfall(
                 explanation.product,
                 explanation.factors,
-                claimed=[*filter(explanation.is_claimed, explanation.p_values)],  # factors' names
+                claimed=[*filter(explanation.is_claimed, explanation.p_values)],  # their names
             )
             for explanation in explanations
         ],
@@ -60,7 +60,7 @@ def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument
 
 
 def print_explanation(document: ExplainedDocument, console: Console | None = None) -> None:
-    """Print an explanation on stdout, or on the console given."""
+    """Print an explanation on stdout, or on the given console."""
     print_page(_page(document.tables), console)
 
 
@@ -90,9 +90,10 @@ def render_explanation(document: ExplainedDocument, form: str) -> str:
 
 
 def write_explanation(document: ExplainedDocument, out_dir: Path) -> list[Path]:
-    """Write explanation.md, .json and .html to `out_dir`, each whole or not at all.
+    """Write explanation.md, .json and .html to `out_dir`.
 
-    Raises `RunFolderError` if the folder cannot be written.
+    Each file is written completely or not at all. Raises `RunFolderError` if the folder cannot be
+    written.
     """
     texts = {
         f"explanation.{ending}": render_explanation(document, form).encode()
@@ -111,7 +112,7 @@ def _markdown(tables: ExplainedTables) -> str:
 
 
 def _values(explanation: Explanation) -> dict[str, Any]:
-    """An explanation in JSON: all its numbers, with the settings that differ."""
+    """All numbers of an explanation as values of JSON, with the settings that differ."""
     return {
         "quantity": quantity(explanation),
         **_side_values("subject", explanation),
@@ -136,19 +137,19 @@ def _values(explanation: Explanation) -> dict[str, Any]:
 
 
 def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
-    """The data frame of explanations: a row per factor, per line under cost (the method's step and
-    the baseline's), and per bin of MAT (the steps in a range of positions, for example).
+    """The data frame of explanations, with a row per factor, per line under cost (the method's step
+    and the baseline's), and per bin of MAT (the steps in a range of positions, for example).
 
     The first columns are the same in all rows of an explanation: method, temperature, concurrency
-    and request_rate of the subject (what is explained), and reference_method if there is a
-    reference (what it is compared with). `_rows` has the other columns.
+    and request_rate of the subject, and reference_method if there is a reference. `_rows` has the
+    other columns.
     """
     import pandas as pd
 
     rows = []
     for explanation in explanations:
         key = explanation.subject.key
-        # a load has the fields concurrency and request_rate; 0 is none
+        # a load has the fields concurrency and request_rate, one of them 0
         columns = {"method": key.method, "temperature": key.temperature, **key.load._asdict()}
         if explanation.reference:
             columns["reference_method"] = explanation.reference.key.method
@@ -157,8 +158,11 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
 
 
 def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
-    """The run, method, temperature, load, printed number and phases (shares of a step) of a side in
-    JSON, under the side's name, which is "subject" or "reference". Empty without such a side.
+    """Facts about a side as values of JSON, under the side's name ("subject" or "reference"). Empty
+    if there is no such side.
+
+    The facts are the run, the method, the temperature, the load, the printed number, and the phases
+    as shares of a step.
     """
     side = explanation.subject if name == "subject" else explanation.reference
     if side is None:
@@ -169,12 +173,12 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
-    """Rows of column -> string, number, list or None: one per factor in the order of the product,
-    then one per line under cost, and one per bin of MAT.
+    """Rows of an explanation: column -> string, number, list or None. There is one per factor in
+    the order of the product, then one per line under cost, and one per bin of MAT.
 
-    The lines under cost are the method's step and the baseline's. They have "cost" in the column
-    `part_of`. A bin has the steps in a range of positions, context lengths or turns, and "MAT"
-    in this column. If times are no evidence, MAT is the only factor, and no line is under cost.
+    The lines under cost are the method's step and the baseline's. Their column `part_of` has
+    "cost". A bin has the steps in a range of positions, context lengths or turns. Its column has
+    "MAT". If times are no evidence, MAT is the only factor, and there are no lines under cost.
     """
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):

@@ -1,8 +1,9 @@
-"""Explanations as one HTML page that needs no network and no other file."""
+"""Write explanations as one HTML page that needs no network and no other file."""
 
 import math
+import operator
 from collections.abc import Container, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from specbench.analysis.factors import Factor, Product
@@ -11,9 +12,9 @@ from specbench.report.export.html import page_template
 
 _LABEL = 150
 _WIDTH = 560
-"""Pixels of the labels and of the bars of a waterfall."""
+"""Widths in pixels of the labels and of the bars of a waterfall."""
 _ROW = 26
-"""Pixels of a row."""
+"""Height in pixels of a row."""
 
 
 class Bar(NamedTuple):
@@ -27,13 +28,15 @@ class Bar(NamedTuple):
     """Pixels from the left edge of the waterfall to the bar."""
     width: float
     tone: str
-    """end for a printed number; up or down for a factor, with "faint" if it is not claimed."""
+    """The style: end for a printed number, up or down for a factor. "faint" follows if the factor
+    is not claimed.
+    """
 
 
 def explanation_html(
     tables: ExplainedTables, falls: Sequence[Sequence[Bar]], *, is_pair: bool
 ) -> str:
-    """The page: a waterfall and a table per method, then the settings and notes."""
+    """The page, with a waterfall and a table per method, then the settings and notes."""
     return page_template("explanation.html", __package__).render(
         tables=tables,
         blocks=[*zip(tables.blocks, falls, strict=True)],
@@ -50,26 +53,25 @@ def waterfall(
     """The bars of a waterfall, from top to bottom: B's printed number, each factor that is not 1,
     and A's printed number.
 
-    A factor's bar goes from the number before to the number after the multiplication by the factor,
-    on a log scale. For a single side (no reference), the bars start at 1, without B.
+    On a log scale, a factor's bar goes from the number before the multiplication by the factor to
+    the number after it. The bars of a single side (without a reference) start at 1, without B.
 
     Args:
         product: the ratio A / B, or A's number alone, as a product of factors.
         factors: all factors of the product, in the order of the bars.
-        claimed: names of the factors that differ significantly from 1. With a reference, the bars
-            of the others are faint.
+        claimed: names of the factors that differ significantly from 1. If there is a reference, the
+            bars of other factors are faint.
     """
     start = 1.0 if product.reference is None else product.reference
-    levels = [start]  # before the first factor, and after each: [1 + factors]
-    for factor in factors:
-        levels.append(levels[-1] * factor.effect.value)
-    logs = [*map(math.log, levels)]
+    effects = [factor.effect.value for factor in factors]
+    # the numbers before the first factor, and after each: [1 + factors]
+    logs = [*map(math.log, accumulate(effects, operator.mul, initial=start))]
     span = max(logs) - min(logs) or 1.0  # 1 if no factor changes anything
-    # pixels from the left edge to each level: [1 + factors]
+    # pixels from the left edge to each number: [1 + factors]
     positions = [_LABEL + _WIDTH * (log - min(logs)) / span for log in logs]
 
     def end_bar(letter: str, number: float, position: float) -> Bar:
-        """The narrow bar of a side's printed number: 4 pixels, with the position in the middle."""
+        """The bar of a side's printed number: 4 pixels wide, with its middle at the position."""
         return Bar(letter, f"{number:.3g}", left=position - 2, width=4, tone="end")
 
     bars = []

@@ -1,6 +1,6 @@
-"""Explanations in sentences: the explained number or ratio, and the factor that explains most.
+"""Write explanations in sentences: the explained number or ratio, and its largest factor.
 
-A is the subject and B the reference, whose ratio A / B is explained.
+A is the subject and B the reference. The ratio A / B is explained.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from specbench.judge.explanation import Explanation
 _MOST_NAMED = 3
 """Most settings that a sentence names."""
 _MOST = 0.5
-"""A factor with more than this share of all changes, on a log scale, carries most of the ratio."""
+"""A factor explains most of the ratio if it has more than this share of all changes on a log scale.
+"""
 
 
 def quantity(explanation: Explanation) -> str:
@@ -26,30 +27,30 @@ def quantity(explanation: Explanation) -> str:
 
 
 def number_text(number: float) -> str:
-    """A number with three digits, or with all digits before the point."""
+    """A number with three digits, or with all digits before the point if there are more."""
     return f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
 
 
 def percent_text(factor: Factor) -> str:
-    """By how much the effect of a factor differs from 1: "3.2 %"."""
+    """The distance of a factor's effect from 1, such as "3.2 %"."""
     return f"{100 * abs(factor.effect.value - 1):.1f} %"
 
 
 def sentence(explanation: Explanation) -> str:
-    """The ratio in words, the factor that carries most of it (or that none does), and the possible
-    causes of that factor. For a run alone, the explained number instead.
+    """The ratio in words, the factor that explains most of it (or that none does), and the possible
+    causes of that factor. For a run alone, the sentence has the explained number instead.
 
-    A change of a factor is |log(effect)|: the logarithms of all factors add up to the
-    ratio's. `explanation.factors` are sorted, the largest change first.
+    The change by a factor is |log(effect)|, since the logarithms of all factors add up to that of
+    the ratio. `explanation.factors` are sorted, with the largest change first.
     """
     product = explanation.product
-    if explanation.no_times:  # the reason why times are no evidence
+    if explanation.no_times:
         return f"No speedup is explained: {explanation.no_times}."
     if product.reference is None:
         return _sentence_of_one(explanation)
     numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
     ratio_text = f"A's {quantity(explanation)} is {product.ratio:.3f} times B's: {numbers}."
-    if explanation.num_equal:  # 0 unless both sides' answers have equal tokens and steps
+    if explanation.num_equal:
         ratio_text += (
             f" All {explanation.num_equal} turns have equal tokens and steps on both sides."
         )
@@ -58,7 +59,7 @@ def sentence(explanation: Explanation) -> str:
     if changes[0] <= _MOST * sum(changes):
         shown = _shown(explanation, explanation.factors) or " No factor is shown to differ from 1."
         return f"{ratio_text} No single factor explains most of the ratio.{shown}"
-    # True if other factors cancel more than half of the change by the largest factor.
+    # Other factors may cancel more than half of the change by the largest factor.
     is_half_cancelled = abs(math.log(product.ratio)) < changes[0] / 2
     opening = "The largest factor is" if is_half_cancelled else "Most of the ratio comes from"
     largest_text = f"{opening} {largest.name}, x{largest.effect.value:.3f}"
@@ -66,16 +67,16 @@ def sentence(explanation: Explanation) -> str:
 
 
 def _evidence(explanation: Explanation) -> str:
-    """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
+    """The end of the sentence on the largest factor, which says if the factor is shown to differ
+    from 1, and sentences on its causes.
 
     A factor is claimed if it differs significantly from 1. Then sentences follow on the settings
     that can change it and on other claimed factors. If it was tested but is not claimed, only the
-    others are named; if it was not tested, only the settings. If no setting that can change a
-    claimed factor differs, it has no cause and no sentence follows, except in imported runs and for
-    averaging and a prefill that follows from changed decoding.
+    other factors are named. If it was not tested, only the settings are. A claimed factor without a
+    cause is named as such, and no sentence follows.
     """
     largest, *others = explanation.factors
-    causes = explanation.causes(largest.name)  # settings that differ and can change it, in words
+    causes = explanation.causes(largest.name)
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
@@ -94,8 +95,8 @@ def _evidence(explanation: Explanation) -> str:
 
 
 def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
-    """A further sentence that lists which of the factors differ significantly from 1; empty if none
-    does.
+    """A further sentence that lists the factors that differ significantly from 1. It is empty if
+    there are none.
     """
     claimed = [factor for factor in factors if explanation.is_claimed(factor.name)]
     texts = [f"{factor.name} x{factor.effect.value:.3f}" for factor in claimed]
@@ -103,8 +104,9 @@ def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
-    """The explained number of a run alone, with MAT and the cost of a step: "MAT 6.23, yet speedup
-    0.61: a step takes 10.21 times as long as vanilla's.".
+    """The explained number of a run alone, with MAT and the cost of a step.
+
+    Such as "MAT 6.23, yet speedup 0.61: a step takes 10.21 times as long as vanilla's."
     """
     product = explanation.product
     number_and_name = f"{quantity(explanation)} {number_text(product.subject)}"

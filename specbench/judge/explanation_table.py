@@ -1,6 +1,6 @@
-"""The tables and notes of explanations, which every format shows.
+"""Build the tables and notes of explanations, which every format shows.
 
-A is the subject and B the reference, whose ratio A / B is explained.
+A is the subject and B the reference. The ratio A / B is explained.
 """
 
 from __future__ import annotations
@@ -36,38 +36,40 @@ class ExplainedBlock(NamedTuple):
     sentence: str
     table: Table
     notes: tuple[Note, ...]
-    """The settings that differ for this method alone, and factors that cannot be separated."""
+    """Notes on the settings that differ for this method alone, and on factors that cannot be
+    separated.
+    """
 
 
 class ExplainedTables(NamedTuple):
     """The content of explanations in any format."""
 
     legend: tuple[Note, ...]
-    """Both runs in words."""
+    """A note for each run: its letter, and the run in words."""
     blocks: tuple[ExplainedBlock, ...]
     notes: tuple[Note, ...]
-    """The settings that differ for all methods, other work, definitions."""
+    """Notes on the settings that differ for all methods, on different work, and on the columns."""
 
 
 def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
-    """The tables of explanations, which are all about the same pair of runs, or the same run.
+    """Build the tables of explanations, which are all about the same pair of runs or the same run.
 
-    There is a block per explanation. The notes below all blocks are on the settings that differ
-    for all methods, on different work, on the runs' files, and on the columns.
+    There is a block per explanation. The notes below all blocks are about the settings that differ
+    for all methods, different work, the runs' files, and the columns.
     """
-    any_explanation = explanations[0]  # for facts about the runs, which all explanations share
-    common_settings: list[Setting] = []  # settings that differ for all methods; none for one method
+    any_explanation = explanations[0]  # all explanations share the facts about the runs
+    # settings that differ for all methods; empty if there is only one method
+    common_settings: list[Setting] = []
     if len(explanations) > 1:
         in_all = set.intersection(*({*explanation.settings} for explanation in explanations))
         common_settings = [setting for setting in any_explanation.settings if setting in in_all]
     # names of factors that are not 1 for some method
     moved = {name for explanation in explanations for name in explanation.moved}
     notes = [*_cause_notes(common_settings, [name for name in FACTORS if name in moved])]
-    if any_explanation.work:  # differences of the runs' work, in words
+    if any_explanation.work:
         differences = "; ".join(any_explanation.work)
         refusal = f"`compare` refuses these runs without --explain: {differences}"
         notes.append(Note("Different work", refusal))
-    # on the runs' files; on the lines of MAT in bins of steps; on the product and the intervals
     notes += [*file_notes(any_explanation), *bin_notes(explanations), *_definitions(explanations)]
     return ExplainedTables(
         legend=tuple(_legend(any_explanation)),
@@ -77,7 +79,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
 
 
 def _legend(explanation: Explanation) -> Iterator[Note]:
-    """The letter of each run, with its name, model and machine."""
+    """A note for each run: its letter, then its name, model and machine."""
     for letter, side in zip("AB", explanation.sides, strict=False):
         run = side.header
         yield Note(letter, f"{run.id}: {facts.model_phrase(run)}; {run.device_phrase}")
@@ -96,11 +98,11 @@ def _block(explanation: Explanation, common_settings: Sequence[Setting]) -> Expl
 
 
 def heading(explanation: Explanation) -> str:
-    """The method, the temperature and the load; of both sides where these differ."""
+    """The method, the temperature and the load. Those of both sides are named if they differ."""
     sides = explanation.sides
     temperatures = [side.temperature_text for side in sides]
     unknown = "Unknown temperature"
-    # of each side: the method, the temperature, and the load of servers
+    # texts of both sides: the method, the temperature, and the load of servers
     texts_of_sides = (
         [side.label for side in sides],
         [unknown if level == UNKNOWN else f"Temperature={level}" for level in temperatures],
@@ -111,12 +113,12 @@ def heading(explanation: Explanation) -> str:
 
 
 def _table(explanation: Explanation) -> Table:
-    """The table of an explanation: a row per factor that is not 1, the largest change first.
+    """The table of an explanation: a row per factor that is not 1, with the largest change first.
 
-    The method's step and vanilla's follow the cost, and MAT in bins follows MAT: a bin has the
-    steps in a range of answer tokens, of context or of turns. The phases of a step and the product,
-    which is the printed number or ratio, are last. If times are no evidence, MAT is the only
-    factor, and there is no product.
+    Rows for the method's step and vanilla's follow the cost. Rows for bins follow MAT: a bin has
+    the steps in a range of answer tokens, of context or of turns. The phases of a step and the
+    product, which is the printed number or ratio, come last. If times are no evidence, MAT is the
+    only factor, and there is no product.
     """
     is_pair = explanation.reference is not None
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
@@ -126,7 +128,7 @@ def _table(explanation: Explanation) -> Table:
             continue
         rows.append(_row(factor.name, factor, explanation))
         if factor.name == COST:
-            # seconds are in the cells of the rows; other units are in their labels
+            # Seconds are in the cells of the rows, and other units in their labels.
             unit = "" if explanation.step_unit == "s" else f", in {explanation.step_unit}"
             for step in explanation.step_lines:  # the method's, and vanilla's
                 rows.append(_row(f"· {step.name}{unit}", step, explanation))
@@ -149,15 +151,15 @@ def _table(explanation: Explanation) -> Table:
 
 
 def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
-    """The row of a factor: its number on each side, its effect on the ratio, and the interval of
+    """The row of a factor: the number of each side, the effect on the ratio, and the interval of
     the effect.
 
-    The label is the factor's name, except in the rows of the two steps below the cost of a step:
-    "· method's step". These rows are in the explanation's `step_unit` and have no colour.
+    The label is the factor's name, except in the rows of the two steps below the cost of a step,
+    such as "· method's step". These rows are in the explanation's `step_unit` and have no colour.
     """
     is_step_below_cost = factor.name != label
-    # `has_baseline` is False on both sides if one lacks vanilla's answers, or if all methods are
-    # vanilla. Then costs are in seconds instead of steps of vanilla.
+    # If a side lacks vanilla's answers, or all methods are vanilla, `has_baseline` is False on both
+    # sides. Then costs are in seconds instead of steps of vanilla.
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     is_in_seconds |= is_step_below_cost and explanation.step_unit == "s"
     numbers = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
@@ -168,10 +170,10 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     interval = factor.effect.interval
     interval_text = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
     effect_text = f"x{factor.effect.value:.3f}"
-    if is_step_below_cost and explanation.reference is None:  # one run: seconds alone
+    if is_step_below_cost and explanation.reference is None:  # a run alone has only seconds
         effect_text = interval_text = ""
-    tone: Tone = "unsure"  # the colour of the effect
-    if explanation.is_claimed(factor.name):  # the effect differs significantly from 1
+    tone: Tone = "unsure"
+    if explanation.is_claimed(factor.name):
         tone = "good" if factor.effect.value > 1 else "bad"
     effect = Cell(effect_text, "" if is_step_below_cost else tone)
     cells = (*map(Cell, number_texts), effect, Cell(interval_text))
@@ -179,10 +181,10 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
 
 
 def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
-    """The rows of a step's phases, such as drafting: shares of the step, in percent, on each side.
+    """The rows of a step's phases, such as drafting, with their shares of the step on each side.
 
-    The shares add up to 100 %, so phases are no factors, and the further columns are empty. There
-    are no rows if no side timed its phases.
+    The shares add up to 100 %, so phases are no factors, and the other columns are empty. If no
+    side timed its phases, there are no rows.
     """
     sides = explanation.sides
     for phase in next((side.phases for side in sides if side.phases), ()):
@@ -194,14 +196,16 @@ def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
 
 
 def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[Note]:
-    """A note for each of these factors that a setting can change, with all settings that can."""
+    """A note for each of the named factors, with all settings that can change it. A factor that no
+    setting can change has no note.
+    """
     for name in names:
         if texts := [setting.text for setting in settings if name in setting.factors]:
             yield Note(f"Can change {name}", "; ".join(texts))
 
 
 def _doubts(explanation: Explanation) -> Iterator[Note]:
-    """Notes on factors without a cause, on those that cannot be separated, and on timed phases."""
+    """Notes on factors without a cause, on factors that cannot be separated, and on phases."""
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
             doubt = (
@@ -214,16 +218,16 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 
 
 def not_separable(explanation: Explanation) -> list[str]:
-    """The factors and settings whose effects cannot be told apart, each with the reason, in words.
+    """Phrases on the factors and settings whose effects cannot be told apart, each with the reason.
 
-    Two or more settings that differ and can change the same claimed factor (which differs
-    significantly from 1) are not separable either. A side is the method in one of the two runs.
+    Two or more settings that differ and can change the same claimed factor cannot be separated
+    either.
     """
     product = explanation.product
     names = [factor.name for factor in product.factors]
-    # a phrase for each side whose server counts the steps of all answers only: MAT by its counters
+    # MAT of each side whose server does not report the steps of each answer
     by_counters = "".join(map(steps_by_counters, explanation.sides))
-    # phrase -> True if it holds; `num_shared` counts the prompts and turns that both sides have
+    # phrase -> True if it holds; `num_shared` is the number of turns that both sides have
     phrases = {
         f"{PROMPTS}: the sides have no prompt in common": not product.num_shared,
         f"{PREFILL}: one side has only total times, so {COST} includes it": not (
@@ -246,7 +250,7 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
         "cause. docs/explain.md has the formulas.",
     )
     scopes = dict.fromkeys(explanation.scope.text for explanation in explanations)
-    # with too few passes or runs, times are not tested
+    # Times are not tested if there are too few passes or runs.
     untested = "" if explanations[0].scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",

@@ -1,5 +1,7 @@
-"""Check a run by its files alone: can `specbench run` have written them, and may the run enter the
-leaderboard?
+"""Check a run by its files alone.
+
+The checks find out if `specbench run` can have written the files, and if the run may enter the
+leaderboard.
 """
 
 from collections.abc import Iterator
@@ -33,11 +35,11 @@ class _Findings:
     """The findings in the files of a run, as sentences."""
 
     faults: dict[str, list[str]]
-    """Faults by the name of their check."""
+    """Name of a check -> its faults: things that `specbench run` cannot have written."""
     exclusions: list[str] = field(default_factory=list)
     """Reasons that keep the run off the leaderboard."""
     unchecked: list[str] = field(default_factory=list)
-    """What cannot be checked on this machine."""
+    """Things that cannot be checked on this machine."""
     model: str = ""
     """The model in words; empty for a run that cannot be read."""
     audit: str = ""
@@ -45,7 +47,7 @@ class _Findings:
     sources: list[Check] = field(default_factory=list)
     """Checks that the speed comes from drafting."""
     unusual: list[str] = field(default_factory=list)
-    """Unusual facts about the answers, which may be right."""
+    """Unusual facts about the answers. The answers may still be right."""
 
     @property
     def all_faults(self) -> list[str]:
@@ -61,12 +63,9 @@ class _Findings:
         return "sound, for the leaderboard"
 
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
-        """A failed check per fault, or a passed check per name without faults; then the other
-        checks. Exclusions fail only if the run is meant for the leaderboard.
+        """A failed check per fault, or a passed check per name without faults, then other checks.
 
-        Faults are sentences by the name of their check. `sources` are checks of speed that drafting
-        does not explain, `unusual` sentences on answers that may be right. `unchecked` names what
-        cannot be checked on this machine, `exclusions` what keeps the run off the leaderboard.
+        Exclusions are failed checks only if the run is meant for the leaderboard.
         """
         for name, faults in self.faults.items():
             for fault in faults:
@@ -76,7 +75,7 @@ class _Findings:
         yield from self.sources
         for sentence in self.unusual:
             yield Check("records", "skipped", sentence)
-        for reason in self.unchecked:  # mostly hashes of files that are not here
+        for reason in self.unchecked:  # mostly hashes of files that are not on this machine
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
         for reason in self.exclusions:
@@ -85,12 +84,8 @@ class _Findings:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
-        """Notes for a terminal: the model, the first faults, doubts about speed and answers, the
-        exclusions, what was not checked, and the audit.
-
-        Faults are things that `specbench run` cannot have written. Exclusions keep a run off the
-        leaderboard. `unchecked` names things that cannot be checked on this machine. All are
-        sentences.
+        """Notes for a terminal on the model, the first faults, doubts about speed and answers,
+        exclusions, things that were not checked, and the audit.
         """
         if self.model:
             yield Note("Model", self.model)
@@ -108,30 +103,29 @@ class _Findings:
             yield Note("Excluded", reason, is_warning=True)
         for reason in self.unchecked:
             yield Note("Unchecked", reason)
-        if self.audit:  # its result in words; empty without an audit
+        if self.audit:
             yield Note("Audit", self.audit)
-        names = ", ".join(_NEED_A_BASELINE)  # of checks that compare the run with another one
+        names = ", ".join(_NEED_A_BASELINE)
         yield Note("Skipped", f"{names}: these need a run to compare with (`--baseline RUN`)")
 
 
 def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     """Check the run in a folder. A run that cannot be read fails a check and raises nothing.
 
-    Exclusions, reasons that keep the run off the leaderboard, are failures only if the run is meant
-    `for_leaderboard`.
+    Reasons that keep the run off the leaderboard are failures only if it is meant for that.
     """
     name = path.resolve().name
     num_records = 0
     try:
         run = read_run(path, is_lenient=True)  # wrong lines are left out, and become faults
-        has_cut_line = is_cut(path)  # the last line of the records has no end
-    except RunFolderError as error:  # no run, or its files cannot be read
-        findings = _Findings(faults={"lines": [error.message]})  # check -> its faults
+        has_cut_line = is_cut(path)
+    except RunFolderError as error:  # there is no run, or its files cannot be read
+        findings = _Findings(faults={"lines": [error.message]})
     else:
         name = run.header.id
         num_records = len(run.records)
         findings = _find(run, has_cut_line=has_cut_line)
-    faults = findings.all_faults  # of all checks: what no run can have written, in sentences
+    faults = findings.all_faults
     return CheckedRun(
         run=name,
         checks=tuple(findings.checks(for_leaderboard=for_leaderboard)),
@@ -143,20 +137,20 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
             "is_eligible": not (faults or findings.exclusions),
             "faults": faults,
             "exclusions": findings.exclusions,
-            "unchecked": findings.unchecked,  # what cannot be checked on this machine
-            "audit": findings.audit,  # the audit's result in words
+            "unchecked": findings.unchecked,
+            "audit": findings.audit,
         },
-        is_doubtful=bool(findings.exclusions),  # printed in yellow, even if it passes
+        is_doubtful=bool(findings.exclusions),
     )
 
 
 def _find(run: Run, *, has_cut_line: bool) -> _Findings:
-    """The faults of a run that was read, and the reasons that keep it off the leaderboard.
+    """Find the faults of a run that was read, and the reasons that keep it off the leaderboard.
 
-    With `has_cut_line`, samples.jsonl ends in the middle of a line.
+    `has_cut_line` is True if samples.jsonl ends in the middle of a line.
     """
     header, records = run.header, run.records
-    line_faults = [*run.left_out]  # lines that could not be read, with the reasons
+    line_faults = [*run.left_out]  # sentences on lines that could not be read
     if has_cut_line:
         line_faults.append("The last line of samples.jsonl is cut off.")
     if not any(record.is_ok for record in records):
@@ -164,9 +158,9 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
             f"The run is {header.status} and has no answer: nothing was measured. Continue with "
             "--resume."
         )
-    hashes = check_hashes(header, records)  # faults, and what cannot be checked here
-    unchecked = hashes.unchecked  # sentences on what cannot be checked
-    audit_text = ""  # the audit's result in words; empty if these records were not audited
+    hashes = check_hashes(header, records)
+    unchecked = hashes.unchecked
+    audit_text = ""  # stays empty if these records were not audited
     if run.audit:
         audit_text = audit_note(run.audit).text
     elif read_audit(run.folder):  # the stored audit is of other records
@@ -175,12 +169,11 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
             "audit.json judged other records. Run `specbench audit` again.",
         ]
     tabled_run = tabled(run)
-    # checks that the speed comes from drafting, and not from hidden work
     sources = [*check_sources_alone(tabled_run)]
     exclusions = [*dict.fromkeys(find_exclusions(header, records, run.audit))]
     exclusions += [check.text for check in sources if check.status == "failed"]
     return _Findings(
-        faults={  # name of a check -> sentences
+        faults={
             "lines": line_faults,
             "records": [*find_faults(header, records), *_against_audit(tabled_run)],
             "hashes": hashes.faults,
@@ -207,8 +200,8 @@ def _against_audit(tabled_run: TabledRun) -> Iterator[str]:
     ]
     if not identical_methods:
         return
-    # method -> its agreement with vanilla's greedy answers. The run's option `history` says if
-    # later turns saw the method's own answers: then those after a difference are not compared.
+    # With the option `history`, later turns may see the method's own answers. Then turns after a
+    # difference are not compared.
     agreements = find_agreements(tabled_run.table, run.header.spec.values.history)
     for method in identical_methods:
         agreement = agreements.get(method)

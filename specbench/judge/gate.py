@@ -10,12 +10,11 @@ The checks of each cell of the baseline are:
   `analysis.cheats`). This is about the whole run.
 - steps: if a method repeats its drafts, equal answers take equal steps, at temperature 0 in float32
   on the same kind of machine.
-- MAT: it has not dropped or risen by more than is allowed. MAT carries over between machines.
+- MAT: it has not dropped or risen by more than is allowed. MAT is comparable between machines.
 - speed: the method has not become slower by more than is allowed, in seconds per token and in
-  speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
-  speedup alone for a faster vanilla. For vanilla itself there are only seconds; they show a
-  slowdown of all methods. Seconds of different machines cannot be compared, so the GPU or CPU has
-  to match.
+  speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, and the
+  speedup alone would blame it for a faster vanilla. Vanilla has only seconds, which show a slowdown
+  of all methods. Seconds of different machines cannot be compared, so the GPU or CPU has to match.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,38 +44,37 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    `allowed` has the changes for the worse that pass; None stands for its defaults. With `more`
+    `allowed` has the changes for the worse that pass, or is None for the defaults. With `more`
     baselines, speed is checked against all of them (see `check_speeds`), and everything else
-    against the first. Nothing is judged if the run and the first baseline chose settings of methods
-    differently.
+    against the first. If the run and the first baseline chose settings of methods differently,
+    nothing is judged.
 
     Raises:
         UserError: two runs are not comparable, or speed is to be checked against two baselines,
-            too few to show how far equal runs differ.
+            which are too few to show how far equal runs differ.
     """
     baselines = [baseline, *more]
     for reference in baselines:
         require_same_work(reference.header, run.header)
-    if not_judged := _other_settings(run, baseline):  # None: settings are equal
+    if not_judged := _other_settings(run, baseline):
         return not_judged
     allowed = allowed or Allowed()
-    # Why speed is not checked, by the rule `allowed.speed`; None if it is.
     no_speed_reason = _no_speed_reason(run, baselines, allowed.speed)
     tables = RunTables(run)  # the run's records as a table at each load
     baseline_tables = [RunTables(reference) for reference in baselines]
-    comparisons = [*_compare_loads(tables, baseline_tables[0])]  # of both runs, at each load
+    comparisons = [*_compare_loads(tables, baseline_tables[0])]  # one per load
     checks = [
         *_check_outputs(tables, baseline_tables[0], allowed.max_mismatch),
-        *check_audit(run.audit, baseline.header),  # the stored audit of the run's answers
+        *check_audit(run.audit, baseline.header),
         *check_performance(comparisons, allowed, has_speed=no_speed_reason is None and not more),
     ]
     for load in baseline.loads:
-        named_load = _named_load(load, baseline.loads)  # as the checks name it
+        named_load = _named_load(load, baseline.loads)
         run_at_load, baseline_at_load = tables.at(load).run, baseline_tables[0].at(load).run
         checks += check_steps(run_at_load, baseline_at_load, allowed, named_load)
     if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
-    ordered_checks = (  # of the whole run, of its cells, and of the source of its speed
+    ordered_checks = (
         _check_complete(run),
         *_in_order(checks, baseline.header),
         *check_sources(tables, baseline_tables[0]),
@@ -86,7 +84,6 @@ def check(
         baseline=baseline.header.id,
         model=facts.model_phrase(run.header),
         checks=ordered_checks,
-        # the methods whose MAT and speed have to be judged
         asked=_asked_numbers(baseline_tables[0], has_speed=no_speed_reason is None),
         no_speed=no_speed_reason,
         num_baselines=len(baselines),
@@ -97,12 +94,12 @@ def check(
         summary=gate_result.summary,
         notes=tuple(gate_result.notes([*_warnings(baselines, comparisons)])),
         about={"baseline": baseline.header.id},
-        is_judged=not gate_result.unjudged,  # every requested number has a verdict
+        is_judged=not gate_result.unjudged,
     )
 
 
 def _named_load(load: Load, loads: Sequence[Load]) -> Load:
-    """The load that checks name: no load if all cells have the same load."""
+    """The load as checks name it. Checks name no load if all cells have the same one."""
     return load if len(loads) > 1 else NO_LOAD
 
 
@@ -147,10 +144,10 @@ def _check_speeds(
 
 
 def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str]]:
-    """The methods whose numbers must be judged: those that have the number in the baseline.
+    """Kind of number ("MAT" or "speed") -> the methods for which it must be judged.
 
-    There is a set of methods for MAT and another for speed, which is empty unless speed is
-    checked (`has_speed`).
+    These methods have such a number in the baseline. If speed is not checked (`has_speed`), it has
+    no methods.
     """
     asked: dict[str, set[str]] = {"MAT": set(), "speed": set()}
     for load in baseline.run.loads:
@@ -165,7 +162,7 @@ def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str
 
 def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Sentences on baselines that lack records, on parts that only one run has, and on further
-    differences from the first baseline, such as other versions.
+    differences from the first baseline, such as in versions.
     """
     for baseline in baselines:
         if baseline.missing_text:
@@ -177,21 +174,21 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
-    """A result that judges nothing, if settings of a method were chosen differently in the two
-    runs; None if they were not.
+    """A result that judges nothing, if the two runs chose settings of a method differently; None
+    if they did not.
 
-    Such runs differ in more than their code. Other options come from the user or the version, and
-    runs in which these differ are judged.
+    Such runs differ in more than their code. Options that were not chosen by measuring come from
+    the user or the version, and runs in which these differ are judged.
     """
-    tuned_methods = {  # whose options were chosen by measuring, in either run
+    tuned_methods = {  # methods with options that were chosen by measuring, in either run
         method
         for header in (baseline.header, run.header)
         for method, method_header in header.methods.items()
         if method_header.settings  # the source of such options, or None
     }
-    # fields of the headers that differ, in the runs' work or in options of methods
+    # differences in the runs' work or in options of methods
     conflicts = CHECK.conflicts(baseline.header, run.header)
-    differences = [  # the differences of these methods
+    differences = [
         difference for difference in conflicts if _method_of(difference) in tuned_methods
     ]
     if not differences:
@@ -227,10 +224,9 @@ def _check_complete(run: Run) -> Check:
 
 
 def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str | None:
-    """The reason not to check speed; None if it is checked.
+    """The reason not to check speed, or None if it is checked.
 
-    `rule` is "never", "always" or "matching"; the last checks speed if all runs have equal hardware
-    and none is imported.
+    The rule "matching" checks speed if all runs have equal hardware and none is imported.
     """
     if rule == "never":
         return "--speed never"
@@ -241,21 +237,20 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
             return f"the machine of the imported run {header.id} is unknown"
     for baseline in baselines:
         cautions = CHECK.cautions(baseline.header, run.header)
-        if cautions:  # fields of the hardware that differ, with their text in either run
+        if cautions:  # differences of the hardware
             before, now = cautions[0].first, cautions[0].second
             return f"another machine: {before} in the baseline, {now} here"
     return None
 
 
 def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
-    """The checks of cells, with the method and the task of each cell in words.
+    """Sort the checks of cells, and add the method and the task of each cell in words.
 
-    They are sorted by load, by temperature, then by method and task in the baseline's order:
+    They are sorted by load, by temperature, then by method and task in the baseline's order, with
     vanilla first, and the mean over tasks before the tasks.
     """
     method_order = [method.spelling for method in baseline.method_labels]
-    task_order = [MEAN, *baseline.columns]  # the columns of its tables have the names of tasks
-    # a check of the whole run has no cell
+    task_order = [MEAN, *baseline.columns]  # `columns` has the names of tasks
     cell_checks = [(check.cell, check) for check in checks if check.cell]
     has_temperatures = len({cell.temperature for cell, _ in cell_checks}) > 1
     ranked_checks = []
@@ -264,7 +259,7 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
         method_words = (baseline.method(cell.method).label, temperature, cell.load.text)
         task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
         named_check = replace(check, method=", ".join(filter(None, method_words)), task=task)
-        # places in these orders; methods and tasks that the baseline does not list come last
+        # Methods and tasks that the baseline does not list come last.
         method_rank = [*method_order, cell.method].index(cell.method)
         task_rank = [*task_order, cell.task].index(cell.task)
         is_drafting = cell.method != BASELINE  # False sorts first: vanilla does not draft

@@ -23,30 +23,27 @@ class HashFindings(NamedTuple):
     """Sentences on the hashes of a run."""
 
     faults: list[str]
-    """Missing and wrong hashes, samples that belong to no prompt, and tokens that do not fit the
-    model.
+    """Sentences on missing and wrong hashes, on samples that belong to no prompt, and on tokens
+    that the model cannot have.
     """
     unchecked: list[str]
-    """Hashes that cannot be checked on this machine."""
+    """Sentences on hashes that cannot be checked on this machine."""
 
 
 def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
-    """Check the hashes of a run's weights and prompts, and facts that follow from them.
-
-    The findings are sentences: faults, and what cannot be checked on this machine.
-    """
+    """Check the hashes of a run's weights and prompts, and facts that follow from them."""
     if header.imported:
         return HashFindings([], ["The weights and the prompts of an imported run are unknown."])
-    faults = [*_without_hash("The model", header.model.files)]  # on files without a hash
+    faults = [*_without_hash("The model", header.model.files)]
     for spelling, method in header.methods.items():
-        if method.weights:  # its draft model's
+        if method.weights:  # those of the draft model
             faults += _without_hash(spelling, method.weights.files)
-    unchecked = [*_unknown_weights(header)]  # on weights that are unknown, or differ here
-    for prompts in header.prompts:  # of one task each
+    unchecked = [*_unknown_weights(header)]
+    for prompts in header.prompts:  # one element per task
         findings = _check_prompts(header, prompts, records)
         faults += findings.faults
         unchecked += findings.unchecked
-    faults += _beyond_model(header, records)  # on records with impossible tokens
+    faults += _beyond_model(header, records)
     return HashFindings(faults, unchecked)
 
 
@@ -55,14 +52,14 @@ def _check_prompts(
 ) -> HashFindings:
     """Check one task's prompts: their hash, and that every record belongs to a prompt.
 
-    `stored` describes the prompts in the run's header, `prompts` are those on this machine.
-    A merged run's hash is not checked: it is made of the hashes of several runs, the `origins`.
+    `stored` describes the prompts in the run's header. The hash of a merged run is not checked,
+    since it is made from the hashes of several runs, the `origins`.
     """
     faults = []
     if not _SHA256.fullmatch(stored.sha256) and not header.origins:
         faults.append(f"The prompts of {stored.task} have no sha256.")
-    prompts = prompts_of_run(header, stored)
-    if prompts is None:  # from the Hub or a user's file, or their file is not here or has changed
+    prompts = prompts_of_run(header, stored)  # those on this machine
+    if prompts is None:  # from the Hub or a user's file, or their file is missing or has changed
         unchecked = (
             f"The prompts of {stored.task} are not on this machine: their hash is not checked."
         )
@@ -80,8 +77,7 @@ def _check_prompts(
 
 def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each record with a token id beyond the model's vocabulary, or with more tokens
-    than the model's context has. None of this is checked if the model's config is not on this
-    machine.
+    than the model's context has. There is none if the model's config is not on this machine.
     """
     config = _config_of(header)
     vocab_size = config.get("vocab_size")
@@ -102,7 +98,7 @@ def _config_of(header: RunHeader) -> Mapping[str, Any]:
     multimodal target, it is the config of the text model. For a stand-in, only the size of the
     vocabulary is known.
     """
-    if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
+    if header.model.shape:  # only a stand-in, a small model in a real one's shape, has one
         return {"vocab_size": header.model.shape.vocab_size}
     # the small model that ships with this program, in the folder TINY, or the run's own folder
     folder = TINY / "target" if is_embedded(header) else Path(header.model.source)
@@ -115,19 +111,15 @@ def _config_of(header: RunHeader) -> Mapping[str, Any]:
 
 
 def _unknown_weights(header: RunHeader) -> Iterator[str]:
-    """Sentences on weights that are unknown, or whose hashes differ on this machine.
-
-    Files are by name, each with its size and hash.
-    """
-    if not header.model.files and not header.model.revision:  # neither files nor a commit
-        yield UNKNOWN_WEIGHTS  # of a running server, for example
-    elif is_embedded(header):  # the target ships with this program, in the folder TINY
+    """Sentences on weights that are unknown, or whose hashes differ on this machine."""
+    if not header.model.files and not header.model.revision:  # as for a running server
+        yield UNKNOWN_WEIGHTS
+    elif is_embedded(header):
         embedded_files = identify(TINY / "target").files
         if changed := [
             name for name in embedded_files if embedded_files[name] != header.model.files.get(name)
         ]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
-    # the folders of the target's and the draft models' weights, with their files as in the run
     for folder, files_of_run in _folders_of_weights(header).items():
         with suppress(OSError, ValueError):  # it is not on this machine
             files_here = identify(Path(folder)).files
@@ -142,15 +134,15 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
 
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
-    """The folders that the run took weights from, with the files as they were: file name ->
-    size and hash. A stand-in, a small model in the shape of a real one, has no folder.
+    """The folders from which the run took weights -> their files as they were: name -> size and
+    hash. A stand-in, a small model in the shape of a real one, has no folder.
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
         folders[header.model.source] = header.model.files  # a folder or a Hub id
     for method in header.methods.values():
-        folder = method.options.get("weights")  # the option's path, if there is one
-        weights = method.weights  # the draft model's; None without one
+        folder = method.options.get("weights")  # a path; None if the option is not set
+        weights = method.weights  # None without a draft model
         if isinstance(folder, str) and weights and not weights.is_stand_in:
             folders[folder] = weights.files
     return folders

@@ -1,4 +1,4 @@
-"""Notes on imported runs: the publisher's numbers, how tokens are counted, and what is missing."""
+"""Write notes on imported runs: the publisher's numbers, the counting of tokens, missing facts."""
 
 from collections.abc import Iterator
 
@@ -20,9 +20,9 @@ _EXPLAINED = (
 
 
 def publisher_notes(explanation: Explanation) -> Iterator[Note]:
-    """The publisher's numbers of the explained methods, each with its rule."""
+    """A note for each imported side with the publisher's numbers of its method."""
     for letter, side in zip("AB", explanation.sides, strict=False):
-        # numbers that follow from the files, each by a rule; none of a run that we measured
+        # texts on numbers and on the rules by which they follow from the files
         figures = side.header.imported.figures if side.header.imported else ()
         texts = [
             figure.text.removeprefix(f"{figure.method}: ")
@@ -34,25 +34,24 @@ def publisher_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def file_notes(explanation: Explanation) -> Iterator[Note]:
-    """Notes on the files of imported runs: how tokens are counted and numbers averaged, oddities,
-    and missing facts.
+    """Notes on the files of imported runs: the counting of tokens, the averages, oddities, and
+    missing facts.
 
-    If both sides are of one run, its files get one set of notes.
+    If both sides are from one run, its files get one set of notes.
     """
     headers = [side.header for side in explanation.sides]
     if headers[0] == headers[-1]:
         headers = headers[:1]
     for letter, header in zip("AB", headers, strict=False):
-        if imported := header.imported:  # the source of an imported run; else None
+        if imported := header.imported:
             rules = f"{imported.counting_text}; the publisher's arithmetic: {imported.arithmetic}"
             yield Note(f"{letter} counts", rules)
-            # sentences on what a reader of the files should know
             if remarks := [*imported.findings, *imported.oddities]:
                 yield Note(f"Seen in {letter}", "; ".join(remarks))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
-    # The names differ, but the models need not: `untold_patterns` are the header fields that a
-    # run's files do not give, here the model's name.
+    # If the files of a run do not give the model's name (`untold_patterns`), names may differ
+    # although the models are the same.
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
         yield Note(
             "Model",
@@ -62,8 +61,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def steps_by_counters(side: ExplainedSide) -> str:
-    """MAT of all answers in words, by the counters of a server that does not report the steps of
-    each answer; empty if it is unknown.
+    """MAT of all answers in words, from the counters of a server that does not report the steps of
+    each answer. It is empty if MAT is unknown.
     """
     blocks = [block for block in side.run.header.blocks if block.method == side.key.method]
     mat = mat_of_blocks(blocks)

@@ -1,4 +1,4 @@
-"""Reasons that keep a sound run off the leaderboard: its model, its machine, its audit."""
+"""Find reasons that keep a sound run off the leaderboard: its model, its machine, its audit."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,17 +16,18 @@ from specbench.types import Record
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 """The endings of names of files with weights."""
 LEAST_PARAMETERS = 100 * 10**6
-"""Number of parameters of the smallest model that a leaderboard admits."""
+"""Number of parameters of the smallest model that the leaderboard admits."""
 _PER_BYTE = 2
-"""Most parameters per byte of weights: checkpoints have four bits or more per parameter."""
+"""Most parameters per byte of weights, since checkpoints have four bits or more per parameter."""
 _SLOWING = ("phases", "trace", "check_drafts")
-"""Options that slow steps."""
+"""Names of options that slow steps."""
 
 
 def find_exclusions(
     header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
 ) -> Iterator[str]:
-    """A sentence for each reason that keeps a run off the leaderboard; none if it may enter.
+    """A sentence for each reason that keeps a run off the leaderboard. There is none if it may
+    enter.
 
     The reasons lie in the run's model and prompts, its answers, its machine, or its audit.
     """
@@ -46,9 +47,9 @@ def _subject(header: RunHeader) -> Iterator[str]:
     """A sentence for each reason in the model, the prompts and the settings that keeps the run
     off the leaderboard.
 
-    The bytes of the files that end with one of `WEIGHTS` bound the number of parameters.
+    The sizes of the files with weights limit the number of parameters.
     """
-    files = header.model.files  # by name, with their sizes
+    files = header.model.files
     weight_bytes = [file.bytes for name, file in files.items() if name.endswith(WEIGHTS)]
     most_parameters = _PER_BYTE * sum(weight_bytes)
     if header.model.is_stand_in:
@@ -62,7 +63,7 @@ def _subject(header: RunHeader) -> Iterator[str]:
         )
     elif not weight_bytes and not header.model.revision:  # neither files nor a commit
         yield UNKNOWN_WEIGHTS
-    # titles of the tasks with prompts that only imitate the published ones
+    # titles of tasks whose prompts only imitate the published ones
     if imitations := [prompts.title for prompts in header.prompts if prompts.is_imitation]:
         yield (
             f"The prompts of {', '.join(imitations)} come with specbench and only imitate the "
@@ -70,7 +71,6 @@ def _subject(header: RunHeader) -> Iterator[str]:
         )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
-    # `_SLOWING` names the options that slow steps; `spec` has the values of the run's options
     if slowing_options := [name for name in _SLOWING if getattr(header.spec.values, name)]:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing_options)
         yield f"The steps were timed with {flags}, which slows them."
@@ -79,22 +79,20 @@ def _subject(header: RunHeader) -> Iterator[str]:
 def _machine(header: RunHeader) -> Iterator[str]:
     """A sentence for each reason in the machine that keeps the run off the leaderboard.
 
-    These are a checkout with changes, other programs, throttling, several machines, and a load or
-    GPU that was not recorded.
+    The reasons are a checkout with changes, other programs, throttling, several machines, and a
+    load or GPU that was not recorded.
     """
-    # Parts that were each measured on one machine. A part has an environment, and the use of its
-    # CPU and its GPU.
     machine_parts = _measured_parts(header)
     environments = [machine_part.environment for machine_part in machine_parts]
     # A segment is the rest of a run that was resumed on another machine or version.
     environments += [segment.environment for segment in header.segments]
-    # `git` is the checkout of specbench; None without one
+    # `git` is the checkout of specbench, or None
     if any(environment.git and environment.git.is_dirty for environment in environments):
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    # Servers count as other programs during the run, so only the load before it counts: a warning
-    # that starts with BUSY_AT_START. A resumed run has two, which are joined.
+    # Servers count as other programs during the run, so only the load before the run is judged. A
+    # warning about it starts with BUSY_AT_START. The two warnings of a resumed run are joined.
     if header.servers:
         yield from (
             warning
@@ -104,18 +102,17 @@ def _machine(header: RunHeader) -> Iterator[str]:
     for machine_part in machine_parts:
         if machine_part.cpu is None:
             yield "The load of the machine was not recorded."
-        # a sentence on programs that took much of the processor; None if they took little
         elif not header.servers and machine_part.cpu.others_warning:
             yield machine_part.cpu.others_warning
-        if machine_part.gpu is not None:  # warnings: it was shared, busy, throttled or lost
+        if machine_part.gpu is not None:
             yield from machine_part.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
 
 
 def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHeader]:
-    """The parts that were each measured on one machine: the workers and the merged runs without
-    workers, or else the run itself.
+    """The parts of a run that were each measured on one machine. They are the workers and the
+    merged runs without workers, or else the run itself.
     """
     merged_with_workers = {name.rpartition("/")[0] for name in header.workers}
     origins = [origin for origin in header.origins if origin.id not in merged_with_workers]
@@ -123,22 +120,21 @@ def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHe
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """A sentence if there is no audit of the run's answers. Otherwise one for each method that
-    failed the audit, and one for the lossless methods that it did not judge.
+    """A sentence if there is no audit of the run's answers. Otherwise a sentence for each method
+    that failed the audit, and one on the lossless methods that were not judged.
     """
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return
-    for method_audit in audit.results:  # of a method at a temperature of the run
+    for method_audit in audit.results:
         if method_audit.status == "bug":
             label = header.method(method_audit.method).label
-            # `level` is the temperature that was tested; it may be raised from the run's
-            yield (  # with the failed test in words
+            # `level` is the temperature that was tested, which may be a raised one
+            yield (
                 f"{label} failed the audit at T={method_audit.level:g}: "
                 f"{audit_failure(method_audit)}."
             )
-    # `label` names the method and its temperature, so the second field is not needed.
-    unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
+    unjudged = [f"{method.label} ({method.reason})" for method in find_unjudged(audit, header)]
     if unjudged:
         yield (
             f"Not judged by the audit: {', '.join(unjudged)}. Run `specbench audit` on the run "

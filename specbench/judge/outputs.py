@@ -1,4 +1,4 @@
-"""Checks of counts: missing and failed completions, and changed greedy answers."""
+"""Check for missing and failed completions, and for changed greedy answers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _COMPLETION = ["method", *REQUEST_KEY]
 def check_outputs(
     run: TabledRun, baseline: TabledRun, max_mismatch: float | None, load: Load, num_loads: int
 ) -> Iterator[Check]:
-    """The checks of samples and of output, for every cell that the baseline run measured.
+    """Check the samples and the output of every cell that the baseline run measured.
 
-    `load` is the load of both runs, one of `num_loads` that are checked.
+    `load` is the load of both runs, which is one of `num_loads`.
     """
     completions = join_completions(run, baseline)  # the baseline's, one per row
     for cell_columns, cell_rows in completions.groupby(CELL_KEY, sort=False):
@@ -52,21 +52,21 @@ def check_outputs(
 def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
-    Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table;
-    `baseline_row` is the row of vanilla's answer to compare with, or -1 if there is none; `error`
-    is the error's text if the completion failed. All three are NaN if this run lacks the
-    completion. A cell is a method at a temperature on a task. A request is a completion's key
-    without the method. The new columns are:
+    A cell is a method at a temperature on a task. A request is a completion's key without the
+    method. Columns of the baseline run end in `_before`. The other columns are:
 
-    - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
+    - `row`: the completion's row in this run's table. `baseline_row`: the row of vanilla's answer
+      to compare with, or -1 if there is none. `error`: the error's text if the completion failed.
+      All three are NaN if this run lacks the completion.
+    - `is_present`: this run has a record of the completion. `is_measured`: it has one, and the
       completion did not fail.
-    - `has_cell`: this run has a record of the cell. `is_asked`: it has one of the request, by any
+    - `has_cell`: this run has a record of the cell. `is_asked`: it has one of the request, from any
       method.
     - `is_compared`: both runs have the answer, and vanilla's answer to the same request.
-    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if it
-      is not compared. For vanilla itself, -1 if the answer changed, else 0.
+    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0. For
+      vanilla itself, -1 if the answer changed, else 0. NaN if the answer is not compared.
     - `lead`: the number of tokens before the answer leaves vanilla's, minus the same number in the
-      baseline run; NaN if the answer is not compared.
+      baseline run. NaN if the answer is not compared.
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
@@ -85,11 +85,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
 
 
 def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Series:
-    """The column `gain` of joined completions (see `join_completions`): [rows].
-
-    `is_same` says if this run's answer is vanilla's, and `is_same_before` says it of the baseline
-    run's answer.
-    """
+    """The column `gain` of joined completions (see `join_completions`): [rows]."""
+    # `is_same`: this run's answer is vanilla's. `is_same_before`: the baseline run's is.
     is_same = joined["is_same"].eq(True).to_numpy(copy=True)
     # Vanilla's answer is compared with the baseline run's; its `is_same_before` is always true.
     for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
@@ -110,7 +107,7 @@ def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Floa
 
 
 def _completions(table: RecordTable) -> DataFrame:
-    """The completions of a table, one per row; `row` is the number of their row in the table."""
+    """The completions of a table, one per row. `row` is the number of their row in the table."""
     columns = table.frame[[*_COMPLETION, "is_measured", "error", "is_same", "baseline_row"]]
     # Categories of two runs differ, and do not merge.
     completions = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
@@ -118,7 +115,7 @@ def _completions(table: RecordTable) -> DataFrame:
 
 
 def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) -> Series:
-    """True for each of the rows that has the same values in these columns as some other row."""
+    """True for each of `rows` whose values in these columns are those of any of `other_rows`."""
     import pandas as pd
 
     keys = pd.MultiIndex.from_frame(rows[[*columns]])
@@ -127,8 +124,8 @@ def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) ->
 
 
 def _num_shared_tokens(table: RecordTable, row: int) -> int:
-    """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does,
-    even if one of the two is longer.
+    """The number of tokens until an answer leaves vanilla's. If it never does, this is the number
+    of its tokens, even if one of the two answers is longer.
     """
     token_ids = table.records[row].token_ids
     vanilla_row = table.columns["baseline_row"][row]
@@ -141,15 +138,9 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     """Check that all completions of a cell are there, and that none fails that did not fail before.
+
     A request that this run sent to no method, as with a smaller limit, does not count as missing.
-
-    `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
-    completions that did not fail in the baseline run, with these columns on this run:
-
-    - `has_cell`: it has a record of the cell. `is_asked`: it has one of the request, by any method.
-    - `is_present`: it has a record of the completion. `is_measured`: it has, and the completion did
-      not fail.
-    - `error`: the text of a failed completion's error; empty or None if there is none.
+    `cell_rows` are those of `join_completions` for the cell.
     """
     if not cell_rows["has_cell"].any():
         return Check("samples", "failed", "in the baseline, but not in this run", key)
@@ -157,7 +148,7 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     num_missing = int((cell_rows["is_asked"] & ~cell_rows["is_present"]).sum())
     problems = []
     if len(failed):
-        # the first failed completion's, in one line
+        # of the first failed completion, in one line
         error = first_line(failed["error"].iloc[0] or "") or "no reason given"
         problems.append(
             f"{len(failed)} of {len(cell_rows)} completions failed, but not in the baseline: "
@@ -172,13 +163,13 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
 
 
 class _AnswerRule(NamedTuple):
-    """The rule for greedy answers."""
+    """The rule by which greedy answers are judged."""
 
     baseline: RunHeader
     max_mismatch: float | None
-    """The share of answers that may change, if it was given."""
+    """The share of answers that may change; None if it was not given."""
     num_tests: int
-    """Number of sign tests over all methods and loads, for which their level is corrected."""
+    """Number of sign tests over all methods and loads. Their level is corrected for it."""
 
     @property
     def is_exact(self) -> bool:
@@ -186,7 +177,9 @@ class _AnswerRule(NamedTuple):
         return self.baseline.model.dtype == "float32"
 
     def is_checked(self, method: str) -> bool:
-        """True if greedy answers are checked: vanilla's in float32, those of lossless methods."""
+        """True if greedy answers of a method are checked. Those of lossless methods are, and
+        vanilla's are in float32.
+        """
         return self.is_exact if method == BASELINE else self.baseline.method(method).is_lossless
 
 
@@ -197,21 +190,20 @@ class _AnswerChange(NamedTuple):
     column: Literal["gain", "lead"]
     """The column that is negative for an answer that became worse."""
     text: str
-    """What such answers do, in words."""
+    """The change of such answers in words."""
 
 
 def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
-    """The checks of one method's greedy answers, one per task: changes are counted per task, and
-    judged over all tasks. The answers to a request in all passes over the prompts are judged as
-    one, but counted one by one.
+    """Check the greedy answers of a method on each task.
 
-    `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
-    the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if
-    there is nothing to compare. `lead` is how many tokens longer the answer follows vanilla's than
-    before. `load` is the load of the checked cells: requests at once, or per second.
+    Changes are counted per task, and judged over all tasks. The answers to a request in all passes
+    over the prompts are judged as one, but counted one by one. A method that is not lossless may
+    give any answer. So may vanilla in half precision. Neither they nor sampled answers are checked.
 
-    A method that is not lossless may give any answer. So may vanilla in half precision. Neither
-    they nor sampled answers are checked.
+    Args:
+        completions: rows of `join_completions` for one method and temperature.
+        rule: the rule by which changes are judged.
+        load: the load of the checked cells.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_checked(method):
@@ -219,8 +211,6 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     compared_rows = completions[completions["gain"].notna()]
     by_request = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
     gains, leads = by_request["gain"].min(), by_request["lead"].mean()  # over passes: [requests]
-    # The verdict over all tasks (`is_significant`), what happened in words (`text`), and the
-    # column, `gain` or `lead`, that is negative where an answer became worse.
     if method == BASELINE:
         change = _vanilla_change(gains, rule)
     else:
@@ -246,16 +236,15 @@ def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
 def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerChange:
     """The change of a lossless method's answers against vanilla's.
 
-    `gains` and `leads`, [requests], are over all tasks. A gain, the least over passes, is -1 for an
-    answer that stopped being vanilla's. A lead, the mean over passes, is how many tokens longer the
-    answer follows vanilla's than in the baseline run.
-
     In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
-    earlier than in the baseline run as often as later. A sign test checks this, unless a share is
-    given.
+    earlier than in the baseline run as often as later. A sign test checks this, unless a share of
+    answers that may change is given.
 
-    `rule.is_exact` is True in float32. `rule.max_mismatch` is the share of answers that may stop
-    being vanilla's, None if it was not given. The level is corrected for `rule.num_tests`.
+    Args:
+        gains: -1 for an answer that stopped being vanilla's in any pass [requests of all tasks].
+        leads: number of tokens by which an answer follows vanilla's longer than in the baseline
+            run, as the mean over passes [requests of all tasks].
+        rule: the rule by which changes are judged.
     """
     phrase = "no longer match vanilla's"
     if rule.is_exact or rule.max_mismatch is not None:
@@ -263,7 +252,7 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
         is_significant = int((gains < 0).sum()) > num_allowed
         return _AnswerChange(is_significant, column="gain", text=phrase)
     num_earlier, num_later = int((leads < 0).sum()), int((leads > 0).sum())
-    # its p-value is low if answers leave vanilla's earlier more often than later
+    # The p-value is low if answers leave vanilla's earlier more often than later.
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
         return _AnswerChange(is_significant=False, column="gain", text=phrase)
     phrase = "differ from vanilla's earlier than in the baseline"

@@ -1,4 +1,4 @@
-"""The values of the site's rows in JSON."""
+"""Write the rows of the site as values of JSON."""
 
 import json
 from dataclasses import fields
@@ -14,10 +14,10 @@ def plain_values(row: Any) -> dict[str, Any]:
 
 
 def _json_value(field_value: Any) -> Any:
-    """The value of a row's field as JSON holds it.
+    """The value of a row's field as a value of JSON.
 
-    An estimate becomes a list: its number and, if an interval is shown, the two ends, in six
-    digits. A missing number becomes None. Other values stay as they are.
+    An estimate becomes a list of its number and, if an interval is shown, the two ends, with six
+    digits each. A missing number becomes None. Other values stay as they are.
     """
     if isinstance(field_value, Missing):
         return None
@@ -25,7 +25,7 @@ def _json_value(field_value: Any) -> Any:
         return field_value
     numbers = [field_value.value]
     # `interval` is None if the number has only a wide interval, which supports no place on a
-    # leaderboard; `interval_of` is None if the interval is no wider than a rounding error.
+    # leaderboard. `interval_of` is None if the interval is no wider than a rounding error.
     if field_value.interval and (interval := interval_of(field_value)):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]

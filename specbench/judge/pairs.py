@@ -1,7 +1,7 @@
-"""One cell in two runs: the numbers of each run, and their ratios over the same requests.
+"""Compute the numbers of a cell in two runs, and their ratios over the same requests.
 
 A ratio is subject / reference. The bootstrap draws the same samples for both runs, so that
-traits of a sample (its length, how predictable it is) cancel out.
+properties of a sample, such as its length, cancel out.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _REASONS: Mapping[Metric, Missing] = {
     "speedup": NO_BASELINE,
     "mat": NO_STEPS,
 }
-"""The reason if no completion has what the metric needs."""
+"""Metric -> the reason why it is missing if no completion has what it needs."""
 
 RUN_AND_PASS = ["run", "pass_"]
 """Columns with the number of a request's run in its pool (0 without a pool), and of its pass."""
 _NOT_PAIRED = ("repeat", *Load._fields)
-"""Columns of a request that may differ between two runs. Passes are paired by `RUN_AND_PASS`, and
-runs of the engine have no load.
+"""Columns of a request that may differ between two runs. `RUN_AND_PASS` pairs the passes, and runs
+of the engine have no load.
 """
 _REQUEST = [name for name in REQUEST_KEY if name not in _NOT_PAIRED] + RUN_AND_PASS
 """Columns that identify a request in two runs at one load."""
@@ -56,12 +56,12 @@ class Repetition:
     scope: Scope
     """The sources of variance that intervals of times cover."""
     is_one_run: bool
-    """Both sides are the same run, so that its passes are paired."""
+    """Both sides are the same run, so that passes are paired."""
 
     @property
     def is_judged(self) -> bool:
-        """True if a difference in speed can be significant. It cannot with one run per side, or
-        between methods of one pass.
+        """True if a difference in speed can be significant. That is not possible with one run per
+        side, or between methods of one pass.
         """
         return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
 
@@ -75,7 +75,7 @@ class Pair:
     ratio: Value
     """subject / reference."""
     p_value: float | None = None
-    """The p-value of "the ratio is 1", corrected (see `with_p_values`); None if not tested."""
+    """The p-value of "the ratio is 1", corrected in `with_p_values`; None if this is not tested."""
 
     @property
     def is_claimed(self) -> bool:
@@ -84,7 +84,7 @@ class Pair:
 
     @property
     def is_alone(self) -> bool:
-        """True if the interval alone shows a difference, and the corrected test does not."""
+        """True if the interval shows a difference, but the corrected test does not."""
         return is_alone(self.ratio, self.p_value)
 
 
@@ -102,7 +102,7 @@ class CellPair:
     """Samples of these completions."""
 
     def pair(self, metric: Metric) -> Pair:
-        """One of the three metrics by its name."""
+        """Return the pair of a metric by the metric's name."""
         pair: Pair = getattr(self, metric)
         return pair
 
@@ -112,16 +112,15 @@ def pair_requests(
 ) -> DataFrame:
     """The requests that both runs finished, one per row, in the order of the subject.
 
-    Both frames are the measured rows of a `RecordTable` with the columns `RUN_AND_PASS`.
-    `methods` maps each method of the subject to the method of the reference that it is
-    compared with. Columns of the reference end in `_reference`.
+    Both frames are the measured rows of a `RecordTable` with the columns `RUN_AND_PASS`. `methods`
+    maps each method of the subject to the method of the reference that it is compared with. Columns
+    of the reference end in `_reference`.
     """
     subject_method = {reference: subject for subject, reference in methods.items()}
     subject_rows = _rows_of_methods(subject, methods)
     reference_rows = _rows_of_methods(reference, subject_method)
-    # the reference's methods, under the names of the subject's
-    renamed_methods = reference_rows["method"].map(subject_method)
-    reference_rows["method"] = renamed_methods.astype(object)
+    # Rows are joined under the names of the subject's methods.
+    reference_rows["method"] = reference_rows["method"].map(subject_method).astype(object)
     return subject_rows.merge(reference_rows, on=["method", *_REQUEST], suffixes=("", "_reference"))
 
 
@@ -139,16 +138,16 @@ class _Side(NamedTuple):
     ratios: Mapping[str, RowRatio]
     """Ratios of the rows, by metric."""
     groups: RowGroups
-    """The samples of the rows. Both sides have the subject's, so that draws pair them."""
+    """The samples of the rows. Both sides have those of the subject, so that draws pair them."""
 
     def value(self, metric: Metric, is_used: BoolArray, draws: Draws | None) -> Value:
-        """A metric over the rows that are used, with an interval if there are draws."""
+        """The value of a metric over the used rows, with an interval if there are draws."""
         ratio = replace(self.ratios[metric], where=is_used).summed(self.groups)
         return draws.estimate(ratio) if draws else ratio.estimate
 
 
 def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
-    """One run's numbers in the rows of `pair_requests`, from the columns with this suffix."""
+    """The numbers of a run in rows of `pair_requests`, from the columns with this suffix."""
     columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
     groups = RowGroups(
         rows["cluster"].to_numpy(),
@@ -165,25 +164,24 @@ def pair_cell(
     """The numbers of a cell in both runs: a pair with its ratio for each metric.
 
     Args:
-        rows: one for each request of the cell that both runs finished, with the columns of the
-            subject and those of the reference, which end in `_reference`.
-        draws: resamples of the task's samples, for intervals; None (all tasks pooled) for numbers
-            without intervals.
-        no_times: why the times of a run are no evidence; None if they are.
-        repetition: says how many passes or runs both sides have, and if both are the same run.
+        rows: rows of `pair_requests` for the cell.
+        draws: resamples of the task's samples, for intervals. None (for all tasks pooled) gives
+            numbers without intervals.
+        no_times: the reason why the times of a run are no evidence; None if they are.
+        repetition: the passes or runs that both sides have.
     """
     if not len(rows):
-        no_pair = _pair(NO_SHARED, NO_SHARED)  # missing numbers with this reason
+        no_pair = _pair(NO_SHARED, NO_SHARED)
         return CellPair(tokens_per_s=no_pair, speedup=no_pair, mat=no_pair)
     subject = _side(rows, "", repetition)  # one run's numbers of each row
     reference = _side(rows, "_reference", repetition)
     pairs: dict[Metric, Pair] = {}
-    for metric in METRICS:  # tokens/s, speedup and MAT
-        # [rows]: both runs have what the metric needs
+    for metric in METRICS:
+        # True for rows in which both runs have what the metric needs [rows]
         is_used = subject.ratios[metric].where & reference.ratios[metric].where
         if no_times and metric != "mat":
             pairs[metric] = _pair(no_times, no_times)
-        elif not is_used.any():  # the reason if no row has what the metric needs
+        elif not is_used.any():
             pairs[metric] = _pair(_REASONS[metric], _REASONS[metric])
         else:
             pairs[metric] = _pair(
@@ -191,12 +189,12 @@ def pair_cell(
                 reference.value(metric, is_used, draws),
                 is_one_run=repetition.is_one_run,
             )
-    # a cluster is a sample with all its turns and passes; samples with the same prompt are one
+    # A cluster is a sample with all its turns and passes. Samples with the same prompt are one.
     return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
 
 
 def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
-    """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
+    """Means of the values over tasks, with their ratio. They are missing if a task is missing."""
     means: dict[Metric, Pair] = {}
     for metric in METRICS:
         pairs = [cell.pair(metric) for cell in cells]
@@ -211,7 +209,7 @@ def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
 
 
 def _pair(subject: Value, reference: Value, *, is_one_run: bool = False) -> Pair:
-    """Two values with their ratio, which is missing if either is."""
+    """Two values with their ratio, which is missing if either value is."""
     if isinstance(subject, Missing):
         return Pair(subject, reference, ratio=subject)
     if isinstance(reference, Missing):

@@ -1,6 +1,6 @@
-"""The printed pages of judges: checks, comparisons and audits.
+"""Print the pages of judges: checks, comparisons and audits.
 
-A judge lists the parts of its page, from top to bottom; only this module prints on a terminal.
+A judge lists the parts of its page from top to bottom. Only this module prints on a terminal.
 """
 
 from collections import defaultdict
@@ -23,27 +23,26 @@ _HEADINGS = ("Method", "Task", "Check", "Baseline", "Now", "Result")
 
 
 class Line(NamedTuple):
-    """A line of text, wrapped on a terminal."""
+    """A line of text, which is wrapped on a terminal."""
 
     text: str
     style: str = ""
-    """Its colour and weight as rich spells them."""
+    """The colour and weight of the text, as rich spells them."""
     indent: int = 0
     """Spaces before the text."""
 
 
 BLANK = Line("")
 Part: TypeAlias = Line | Table | TextTable | tuple[Note, ...]
-"""A part of a page. A table is drawn as wide as there is room, with a blank line below."""
+"""A part of a page: a line of text, a table of numbers or of texts, or notes. Below a table of
+numbers is a blank line.
+"""
 
 
 def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
-    """Print one part below the other; on stdout unless a console is given.
-
-    A part is a table of numbers, a table of texts, a tuple of notes, or a line of text.
-    """
+    """Print one part below the other, on stdout unless a console is given."""
     console = console or report_console()
-    renderables: list[RenderableType] = []  # what rich can print
+    renderables: list[RenderableType] = []
     for page_part in parts:
         if isinstance(page_part, Table):
             renderables += draw(page_part, console.width)  # in several pieces if it is too wide
@@ -51,7 +50,7 @@ def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
             renderables.append(page_part)
         elif not isinstance(page_part, Line):  # notes
             renderables.append(notes_grid(page_part))
-        elif page_part.indent:  # spaces before the text
+        elif page_part.indent:
             renderables.append(Prose(page_part.text, page_part.style, indent=page_part.indent))
         else:
             renderables.append(Text(page_part.text, style=page_part.style))
@@ -59,12 +58,12 @@ def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
 
 
 def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> None:
-    """Print failed cells, summary and notes of each run; on stdout unless a console is given."""
+    """Print failed cells, summary and notes of each run, on stdout unless a console is given."""
     print_page(_page(runs), console)
 
 
 def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
-    """For each run, a table of the failed checks of its cells, the summary, and the notes.
+    """For each run, a table of the failed checks of cells, the summary, and the notes.
 
     A cell is a method on a task. A check of the whole run has no cell, and so no row in the table.
     """
@@ -72,7 +71,7 @@ def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
         failures = [check for check in run.failures if check.cell]
         if failures:
             yield _failures_table(failures)
-            yield BLANK  # an empty line
+            yield BLANK
         yield Line(run.summary, style=f"bold {_colour(run)}")
         if len(runs) == 1:
             yield BLANK
@@ -86,7 +85,7 @@ def _colour(run: CheckedRun) -> str:
 
 
 def _failures_table(failures: Sequence[Check]) -> TextTable:
-    """One row per failed check; checks of a method that differ only in the task share a row."""
+    """A table with a row per failed check. Checks that differ only in the task share a row."""
     # (method, name of the check, number in the baseline, number now, result in words) -> checks
     checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:
@@ -100,7 +99,7 @@ def _failures_table(failures: Sequence[Check]) -> TextTable:
 
 
 def _numbers(check: Check) -> tuple[str, str]:
-    """The number in the baseline and in this run, as texts; empty if it is missing."""
+    """The numbers of a check in the baseline and in this run, as texts; empty if one is missing."""
     if isinstance(check.value, Missing) or isinstance(check.before, Missing):
         return "", ""
     if check.name == "MAT":

@@ -40,29 +40,29 @@ class CellSide(NamedTuple):
     task: str
     method: str
     facts: dict[str, str]
-    """The known conditions, by their names in words."""
+    """Name in words -> a known condition."""
     rounding: dict[str, float]
-    """Half of the last digit that the table prints, by the name of the number; absent for a run."""
+    """Name of a number -> half of the last digit that the table prints; empty for a run."""
 
 
 def is_cell(name: str) -> bool:
-    """True for the name of a cell, which no folder has."""
+    """True if a name is that of a cell, and not of a folder."""
     return ":" in name and not Path(name).exists()
 
 
 def find_cells(name: str) -> tuple[PublishedValue, ...]:
-    """The published numbers of the cell of this name: one `PublishedValue`, or one per repetition
-    of the measurement.
+    """The published numbers of the cell of this name. There is one `PublishedValue`, or one per
+    repetition of the measurement.
 
     The name has the form TABLE:model/method/task. TABLE is a name in results/published or a TOML
-    file. Conditions may follow, such as ",temperature=0,load=8": a field of the cell, and the
-    wanted value of the field.
+    file. Conditions may follow, such as ",temperature=0,load=8". A condition has a field of the
+    cell, and the wanted value of the field.
 
     Raises:
         UserError: there is no such table or cell, or the name fits several cells.
     """
     table_name, _, path_and_conditions = name.partition(":")
-    # A condition begins with a comma, a word and "=": other commas are part of the path or of a
+    # A condition begins with a comma, a word and "=". Other commas are part of the path or of a
     # wanted value.
     path, *conditions = re.split(r",(?=\w+=)", path_and_conditions)
     table = _read_table(table_name)
@@ -78,7 +78,7 @@ def find_cells(name: str) -> tuple[PublishedValue, ...]:
             raise unknown_name(
                 field or "condition", wanted, available, f"The form is {_FORM}.", of=path
             )
-    # repetitions of a measurement are equal in these fields
+    # Repetitions of a measurement are equal in these fields.
     variants = {
         (cell.temperature, cell.load, cell.num_draft_tokens, cell.settings) for cell in cells
     }
@@ -108,7 +108,7 @@ def _read_table(table_name: str) -> list[PublishedValue]:
 
 
 def _is_equal(field_value: object, wanted: str) -> bool:
-    """True if the wanted value, as a user writes it, is the field's. A number may be 8 or 8.0."""
+    """True if a field has the wanted value, as a user writes it. A number may be 8 or 8.0."""
     try:
         is_same_number = isinstance(field_value, float) and field_value == float(wanted)
         return is_same_number or str(field_value) == wanted
@@ -117,13 +117,10 @@ def _is_equal(field_value: object, wanted: str) -> bool:
 
 
 def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
-    """The two sides of a comparison, of which at least one is a cell.
-
-    A text names a cell, or the folder of a run. `methods` has a method per side, which counts if
-    the side is a run; if it is None, a run's method is the cell's.
+    """Read the two sides of a comparison, of which at least one is a cell. See `read_sides`.
 
     Raises:
-        UserError: there are not two sides, or a run lacks the method.
+        UserError: there are not two sides, a side is unknown, or a run lacks the method.
     """
     if len(texts) != 2:
         raise UserError(f"{len(texts)} sides cannot be compared with a cell.", "Name two.")
@@ -131,17 +128,18 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
 
 
 def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
-    """The sides that are compared or explained: one or two, of which at least one is a cell of a
+    """Read the one or two sides that are compared or explained. At least one is a cell of a
     published table. The other may be a run.
 
     Args:
-        texts: of each side, the name of a cell, or the folder of a run.
-        methods: a method per side, which counts if the side is a run; None: the first cell's.
+        texts: the name of a cell or the folder of a run, for each side.
+        methods: a method per side, which is used if the side is a run. None stands for the first
+            cell's method.
 
     Raises:
         UserError: a side is unknown, or a run lacks the method.
     """
-    # of each side: the repetitions of its cell, one or more; empty for a run
+    # the repetitions of each side's cell, one or more; empty for a run
     cells_of_sides = [find_cells(name) if is_cell(name) else () for name in texts]
     first_cell = next(repetitions[0] for repetitions in cells_of_sides if repetitions)
     sides = []
@@ -155,20 +153,18 @@ def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> 
 
 
 def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> CellSide:
-    """The side of a published cell: its numbers, or their means over the cell's repetitions.
+    """The side of a published cell, with the means of numbers over the cell's repetitions.
 
-    The repetitions differ only in their numbers. The true number may differ from the printed number
-    by half of the last digit that its column prints in any row of the table (`rounding`).
+    The repetitions differ only in their numbers. The true number may differ from the printed one by
+    half of the last digit that its column prints in any row of the table (`rounding`).
     """
     cell = repetitions[0]
-    numbers: dict[str, float] = {}  # by the names in NUMBERS, as is `rounding`
+    numbers: dict[str, float] = {}  # by the names in NUMBERS, like `rounding`
     rounding: dict[str, float] = {}
     published_cells = _read_table(cell_name.partition(":")[0])  # "TABLE:model/method/task"
     table_rows = [row for row in published_cells if row.table == cell.table]
     for name, field in NUMBERS.items():
-        printed = [  # of each repetition that has the number
-            number for row in repetitions if (number := getattr(row, field)) is not None
-        ]
+        printed = [number for row in repetitions if (number := getattr(row, field)) is not None]
         if printed:
             numbers[name] = fmean(printed)
             column = [getattr(row, field) for row in table_rows]
@@ -184,7 +180,7 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
         "hardware": cell.table.known_hardware,
         "settings": cell.settings,
     }
-    source = ", ".join(filter(None, (cell.where, cell_name)))  # publication, hardware, settings
+    source = ", ".join(filter(None, (cell.where, cell_name)))
     return CellSide(
         label=f"{source} (published table)",
         numbers=numbers,
@@ -202,17 +198,17 @@ def _num_decimals(number: float) -> int:
 
 
 def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSide:
-    """The side of a run: its numbers of the method, at the temperature, load and task of the cell
-    that the run is compared with.
+    """The side of a run: the numbers of a method at the temperature, load and task of the cell with
+    which the run is compared.
 
     If the run lacks the cell's load, or the cell names none, the first load of the run counts. If
-    the run lacks the cell's task, all its tasks count together.
+    the run lacks the cell's task, all tasks of the run count together.
 
     Raises:
         UserError: the run cannot be read, or lacks the method or the temperature.
     """
     run = read_runs(folder)
-    # A load of the run has its requests at once in `concurrency`; None and 0 are no load.
+    # `concurrency` is a number of requests at once. None and 0 stand for no load.
     loads = [load for load in run.loads if compared.load in (None, 0, load.concurrency)]
     load = (loads or run.loads)[0]
     metrics = measure(run.at(load))
@@ -224,10 +220,11 @@ def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSid
     if temperature not in metrics.temperatures:
         levels = [f"{level:g}" for level in metrics.temperatures]
         raise unknown_name("temperature", f"{temperature:g}", levels, of=str(folder))
-    # `cell` has the run's numbers, first over all tasks
-    cell, task = metrics.pooled(method, temperature), "all tasks"
+    cell = metrics.pooled(method, temperature)  # over all tasks
+    task = "all tasks"
     if compared.task in metrics.tasks:
-        cell, task = metrics.cell(method, temperature, compared.task), compared.task
+        task = compared.task
+        cell = metrics.cell(method, temperature, task)
     estimates = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
     numbers = {name: value_or_none(estimate) for name, estimate in estimates.items()}
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
@@ -249,12 +246,12 @@ def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSid
 
 
 def cells_table(sides: Sequence[CellSide]) -> Table:
-    """The table of two sides, A and B: a row for each number that either side has, with the ratio
-    A / B. A dash stands for a number that is unknown, or a ratio that cannot be taken.
+    """The table of two sides, A and B. There is a row for each number that either side has, with
+    the ratio A / B. A dash stands for an unknown number, or for a ratio that cannot be computed.
     """
     rows = []
     for name in NUMBERS:
-        # the number of each side; None if unknown
+        # None if unknown
         a, b = (side.numbers.get(name) for side in sides)
         if a is None and b is None:
             continue
@@ -278,5 +275,5 @@ def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:
 
 
 def cells_json(sides: Sequence[CellSide]) -> str:
-    """Both sides with their numbers."""
+    """A JSON document of both sides with their numbers."""
     return json.dumps({"schema": 1, "sides": [side._asdict() for side in sides]}, indent=2) + "\n"

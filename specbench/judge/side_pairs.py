@@ -1,4 +1,4 @@
-"""The loads, temperatures and methods of two runs that are paired for explanations."""
+"""Pair the loads, temperatures and methods of two runs for explanations."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def _shared_or_only(levels_of_runs: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
     """The levels (loads or temperatures) that all runs have, each as a tuple with an entry per run.
 
-    If the runs share no level but have a single level each, these levels are one tuple; otherwise
+    If the runs share no level but have a single level each, these levels are one tuple. Otherwise
     the list is empty.
     """
     shared = [
@@ -27,22 +27,22 @@ def _shared_or_only(levels_of_runs: Sequence[Sequence[T]]) -> list[tuple[T, ...]
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads (requests at once or per second) at which one or two runs are explained: each entry
+    """The loads (requests at once or per second) at which one or two runs are explained. Each entry
     has a load per run.
 
-    The entries are the chosen `loads`, if any were chosen. Otherwise they are all loads that the
-    runs share or, if the runs share none, the only load of each run.
+    If loads were chosen, they are the only entry. Otherwise the entries are all loads that the runs
+    share or, if the runs share none, the only load of each run.
 
     Raises:
-        UserError: a run was not measured at the load chosen for it; or no load was chosen, the
-            runs share none, and one of them has several.
+        UserError: a run was not measured at the load chosen for it. Or no load was chosen, the runs
+            share none, and one of them has several.
     """
     for run, chosen in zip(runs, loads or (), strict=False):
         if chosen not in run.loads:
             available = [load.text for load in run.loads]
             raise unknown_name(f"load in run {run.header.id}", chosen.text, available)
     if loads:
-        return [loads[: len(runs)]]  # a single run has the first
+        return [loads[: len(runs)]]  # for a single run, the first
     if pairs := _shared_or_only([run.loads for run in runs]):
         return pairs
     loads_of_runs = [", ".join(load.text for load in run.loads) for run in runs]
@@ -55,17 +55,17 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
 def pair_keys(
     runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """The parts of one or two runs to explain: each has a method, a temperature and a load per run.
+    """The parts of one or two runs to explain. Each has a method, a temperature and a load per run.
 
     There is a part for each temperature and method that the runs share. If they share no
     temperature but each has only one, these two are paired. Without a pair of temperatures or
     methods there is no part.
 
     Args:
-        runs: the runs at one load each.
+        runs: the runs, each at one load.
         loads: the load of each run.
-        methods: the chosen method of each run, as records spell it; None: all methods that the runs
-            share by their labels (see `_by_label`).
+        methods: the chosen method of each run, spelled as in records. None stands for all methods
+            that the runs share by their labels (see `_by_label`).
 
     Raises:
         UserError: a run has no measured answer of the method chosen for it.
@@ -80,23 +80,23 @@ def pair_keys(
             raise unknown_name(f"method in run {run.tabled.run.header.id}", chosen, spellings)
         methods_of_runs.append(_by_label(spellings))
         temperatures_of_runs.append(sorted({*measured["temperature"]}))
-    method_pairs = [  # a method per run
+    method_pairs = [
         tuple(by_label[label] for by_label in methods_of_runs)
         for label in methods_of_runs[0]
         if all(label in by_label for by_label in methods_of_runs)
     ]
     if methods:
         method_pairs = [methods[: len(runs)]]
-    for temperature_pair in _shared_or_only(temperatures_of_runs):  # a temperature per run
+    for temperature_pair in _shared_or_only(temperatures_of_runs):
         for method_pair in method_pairs:
             yield tuple(map(SideKey, method_pair, temperature_pair, loads))
 
 
 def _by_label(spellings: Sequence[str]) -> dict[str, str]:
-    """The methods of a run, spelled as in records, by the label that pairs methods of two runs.
+    """Label -> method of a run, spelled as in records. Labels pair the methods of two runs.
 
-    A method is spelled NAME, or NAME:OPTIONS. The label is the name; it is the spelling if the run
-    has several variants of this name. Vanilla, whose speedup is 1, is left out if there are others.
+    A method is spelled NAME, or NAME:OPTIONS. The label is the name, or the spelling if the run has
+    several variants of this name. Vanilla, whose speedup is 1, is left out if there are others.
     """
     explained = [spelling for spelling in spellings if spelling != BASELINE] or spellings
     names = [spelling.partition(":")[0] for spelling in explained]

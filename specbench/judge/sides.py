@@ -26,27 +26,29 @@ class Side:
     frame: DataFrame
     """Measured rows of the run's table, with the columns `RUN_AND_PASS`."""
     methods: tuple[str, ...]
-    """Methods as records spell them, vanilla first, then in the header's order."""
+    """Methods, spelled as in records. Vanilla is first, then others in the header's order."""
     temperatures: tuple[float, ...]
     tasks: Mapping[str, str]
-    """The name of each task with its title, in the header's order."""
+    """The name of each task -> its title, in the header's order."""
     num_units: int
-    """Passes of the run, or runs of the pool."""
+    """Number of passes of the run, or of runs of the pool."""
     num_runs: int
-    """Runs of the pool if both sides are pools, which are paired run by run; else 1."""
+    """Number of runs of the pool if both sides are pools, which are paired run by run; else 1."""
     num_passes: int
-    """Passes of each run; of all runs together, if only this side is a pool."""
+    """Number of passes of each run; of all runs together, if only this side is a pool."""
     has_phases: bool
     """The phases of steps were timed."""
 
 
 def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
-    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run. If
-    only one side is a pool, its passes are numbered as if it were one run.
+    """Make one side of a comparison.
+
+    Two pools are paired run by run, and the runs pass by pass. If only one side is a pool, its
+    passes are numbered as if it were one run.
 
     Args:
-        tabled_run: a run, or a pool of several runs joined, with its table of a row per record.
-        are_pools: both sides are pools.
+        tabled_run: a run, or a pool of several runs, with its table.
+        are_pools: True if both sides are pools.
     """
     run, table = tabled_run.run, tabled_run.table
     # Of each record: its repeat, the number of its run, and its pass in that run: [rows] each.
@@ -54,10 +56,10 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
     run_numbers = np.zeros_like(repeats)
     pass_numbers = repeats
     if are_pools:
-        # The repeats of a pool are numbered through all its runs: with runs [0 0 1 1 1], the
+        # The repeats of a pool are numbered from run to run. With `run_of_repeat` [0 0 1 1 1], the
         # repeats [0 1 2 3 4] are the passes [0 1 0 1 2].
         run_of_repeat = np.array(run.run_of_repeat)
-        # the first repeat of each repeat's run
+        # the first repeat in the run of each repeat
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
         pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
         run_numbers = run_of_repeat[repeats]
@@ -65,7 +67,7 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
     frame = table.frame.assign(run=run_numbers, pass_=pass_numbers)
     measured = frame[frame["is_measured"]]  # rows with tokens and a time
     measured_tasks = {*measured["task"]}
-    # in the order of the header, whose columns have the names of tasks
+    # in the order of the header, whose `columns` has the names of tasks
     listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
     return Side(
         run=run,
@@ -75,10 +77,10 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         tasks={  # name -> title
             task: run.header.task_title(task) for task in listed_tasks if task in measured_tasks
         },
-        num_units=table.num_units,  # passes of the run, or runs of the pool
+        num_units=table.num_units,
         num_runs=len({*run_numbers}),
         num_passes=len({*pass_numbers}),
-        # phases of steps were timed, such as drafting; else NaN
+        # NaN if the phases of steps, such as drafting, were not timed
         has_phases=bool(frame["draft_s"].notna().any()),
     )
 

@@ -17,7 +17,7 @@ from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.errors.kinds import UserError
-from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare, compare_runs
+from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare_runs
 from specbench.judge.comparison_formats import (
     FORMATS,
     NOT_COMPARABLE,
@@ -29,6 +29,7 @@ from specbench.log.run import Run
 from specbench.types import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
+from tests.judge.comparing import compare
 from tests.support.printing import printed
 
 
@@ -163,12 +164,9 @@ def test_crossing_a_run_with_itself_gives_the_speedup_of_its_report() -> None:
 
 def test_the_first_method_is_the_first_runs() -> None:
     slow, fast = small(pld=8.0), small(pld=1.0)
-    pair = compare(fast, slow, crossed=("pld", "vanilla")).cell("pld", 0.0, "gsm8k").tokens_per_s
-    assert number(pair.ratio) == 0.5
-    pair = (
-        compare(fast, slow, crossed=("vanilla", "pld")).cell("vanilla", 0.0, "gsm8k").tokens_per_s
-    )
-    assert number(pair.ratio) == 0.25
+    for method, other_method, ratio in (("pld", "vanilla", 0.5), ("vanilla", "pld", 0.25)):
+        compared = compare(fast, slow, crossed=(method, other_method))
+        assert number(compared.cell(method, 0.0, "gsm8k").tokens_per_s.ratio) == ratio
 
 
 def test_runs_on_servers_are_compared_load_by_load() -> None:
@@ -230,8 +228,7 @@ def sentences(comparison: Comparison) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
 def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
-    compared = compare(RUN, new({"pld": 1.25}))
-    text = shown([compared], width)
+    text = shown([compare(RUN, new({"pld": 1.25}))], width)
     assert max(map(len, text.splitlines())) <= width
     for heading in ("speedup", "MAT", "tokens/s", "B / A", "Mean of the tasks", *TASKS.values()):
         assert heading in text

@@ -14,13 +14,14 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
-from specbench.judge.comparison import MEAN, compare
+from specbench.judge.comparison import MEAN
 from specbench.log.folders import read_runs
 from specbench.log.run import ONE_AT_A_TIME, Load, Run
 from specbench.report.notes import notes
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import at_loads, several, slower, with_header, with_records
+from tests.judge.comparing import compare
 from tests.support.audits import stored_audit
 from tests.support.records import store
 

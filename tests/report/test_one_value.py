@@ -17,7 +17,7 @@ import pytest
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Value
-from specbench.judge.comparison import MEAN, compare
+from specbench.judge.comparison import MEAN
 from specbench.judge.comparison_formats import comparison_json
 from specbench.judge.page import run_rows
 from specbench.log.run import Run
@@ -28,6 +28,7 @@ from specbench.report.results import Report
 from specbench.types import Record
 from tests.before_after import make
 from tests.judge.changing import with_header
+from tests.judge.comparing import compare
 from tests.report.drawing import drawn, render
 from tests.support.headers import values_of
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from specbench.errors import RunFolderError, UserError
-from specbench.judge.comparison import compare
 from specbench.judge.files import check_files
 from specbench.judge.gate import check
 from specbench.judge.page import write_site
@@ -21,6 +20,7 @@ from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.report.build import make_report
 from specbench.report.export.json import render as json_report
+from tests.judge.comparing import compare
 from tests.log.exchange.files import about, answer, imported, write_lines
 
 ROOT = Path(__file__).parents[3]
