@@ -1,1 +1,1 @@
-"""`specbench audit`: are the outputs of a run lossless?"""
+"""Audits for `specbench audit`, which test if the outputs of a run or a method are lossless."""

@@ -60,11 +60,12 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     seen any prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
-    num_fewer = 0  # repeated prompts that take fewer steps than the first time
-    # the drafter that has seen the prompts, and a fresh drafter
-    for drafter in (subject.drafter, subject.build()):
-        for prompt, num_first_steps in zip(subject.prompts, num_steps, strict=True):
-            num_fewer += _num_steps(subject, drafter, prompt) < num_first_steps
+    drafters = (subject.drafter, subject.build())  # one that has seen the prompts, and a fresh one
+    num_fewer = sum(  # repeated prompts that take fewer steps than the first time
+        _num_steps(subject, drafter, prompt) < num_first_steps
+        for drafter in drafters
+        for prompt, num_first_steps in zip(subject.prompts, num_steps, strict=True)
+    )
     num_repeated = 2 * len(subject.prompts)  # by two drafters
     unit = "answers in fewer steps"
     yield counted("steps on repeated prompts", num_repeated, num_wrong=num_fewer, unit=unit)
@@ -175,8 +176,10 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         # target's own, or a draft token after which the budget ends.
         accepted_by_step = [num_emitted - 1 for num_emitted in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)  # a number per step
-        for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True):
-            num_refused += max(0, num_right - num_accepted)
+        num_refused += sum(
+            max(0, num_right - num_accepted)
+            for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True)
+        )
         deepest_accepted = max([deepest_accepted, *accepted_by_step])
         deepest_tree = max([deepest_tree, *drafter.depths])  # depths: of the tree of each step
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached

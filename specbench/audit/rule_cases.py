@@ -20,7 +20,7 @@ from specbench.types import Sampling
 VOCAB = 4
 """Number of tokens that may have a probability above 0: ids 0 to 3."""
 WIDE = 128
-"""Vocabulary size for rules that need more than 4 tokens; ids from 4 on have probability 0."""
+"""Vocabulary size for rules that need more than 4 tokens. Ids from 4 on have probability 0."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
 """p after the root: [4]."""
 _NEXT = np.array(
@@ -54,7 +54,7 @@ class RuleCase:
     num_scratch: int = 0
     """Number of nodes, at the end of the tree, that may not be accepted."""
     is_drawn: bool = True
-    """Siblings are drawn from q without replacement; else the tokens are fixed."""
+    """True if siblings are drawn from q without replacement; False if the tokens are fixed."""
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
     """Number of tokens, from id 0 on, to which q after the root is limited."""

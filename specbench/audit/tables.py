@@ -1,25 +1,15 @@
 """Tables of an audit on a terminal, with a status in the last column of each row."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
-from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
+from specbench.report.table import Cell, Row, Table, Tone, group_table
 
 SUBJECTS = {"guesses": "drafts", "tokens": "tokens", "rule": "rule"}
 """The subjects of tests with p-values, with their names on a terminal."""
 
 _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
-
-
-def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group of rows. `heading` is that of the labels; `headings` follow it."""
-    return Table(
-        title="",
-        columns=tuple(map(Column, headings)),
-        groups=(Group(label="", rows=tuple(rows)),),
-        heading=heading,
-    )
 
 
 def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:

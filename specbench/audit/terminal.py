@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
-from specbench.audit.tables import SUBJECTS, TestTexts, group_table, status_row, tests_table
+from specbench.audit.tables import SUBJECTS, TestTexts, status_row, tests_table
 from specbench.audit.token_tests import POWER
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.report import formats
-from specbench.report.table import Row, Table
+from specbench.report.table import Row, Table, group_table
 
 MOST_DIFFERENCES = 20
 """Largest number of differences to list."""

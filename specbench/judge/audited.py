@@ -1,4 +1,4 @@
-"""The gate's check of the run's stored audit."""
+"""Check the stored audit of a run, as part of the gate."""
 
 from collections.abc import Iterator
 

@@ -26,6 +26,7 @@ from specbench.analysis.tables import TabledRun
 from specbench.errors.kinds import UserError
 from specbench.judge.checks import Check, Status
 from specbench.judge.comparison import MEAN
+from specbench.judge.pairs import joinable
 from specbench.judge.performance import MOST_UNSEEN
 from specbench.log.run import Load
 
@@ -37,7 +38,7 @@ LEAST_BASELINES = 3
 too few to predict the next run.
 """
 CANNOT_TELL = "cannot tell"
-"""The text of a check starts so if the check was skipped because equal runs differ too much."""
+"""The first words of a check that was skipped because equal runs differ too much."""
 _SUBJECT = ["method", "temperature"]
 
 
@@ -126,9 +127,7 @@ def _log_times(tabled_run: TabledRun) -> Series:
     """Log seconds per token of a run's measured completions, indexed by method and request."""
     frame = tabled_run.table.frame  # a row per record
     measured = frame[frame["is_measured"]]  # rows with tokens and a time
-    # Categories of two runs differ, and do not join.
-    rows = measured.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-    rows = rows.set_index(["method", *REQUEST_KEY])
+    rows = joinable(measured).set_index(["method", *REQUEST_KEY])
     log_times: Series = np.log(rows["wall_s"] / rows["num_tokens"])
     return log_times
 

@@ -71,7 +71,7 @@ _ARITHMETICS = {
     "rates": "quotient of mean tokens/s",
     "ratios": "mean of the questions' quotients",
 }
-"""The average from which a side's printed number is made, in words."""
+"""The averages from which printed numbers are made, in words."""
 
 
 class Setting(NamedTuple):
@@ -176,7 +176,7 @@ def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> s
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting each for the method, the temperature and the load, if known and different."""
+    """Settings for the method, the temperature and the load, if these are known and differ."""
     sides = (subject, reference)
     names = [side.key.method.partition(":")[0] for side in sides]  # "NAME:OPTIONS" without options
     if names[0] != names[1]:

@@ -47,7 +47,7 @@ def _check_values(check: Check) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
     if cell := check.cell:  # None for a check of the whole run
         fields |= {"method": cell.method, "temperature": cell.temperature, "task": cell.task}
-        # Requests at once (`concurrency`) or per second (`request_rate`). The other number is 0.
+        # Requests at once (`concurrency`) or per second (`request_rate`). 0 stands for neither.
         fields |= {name: number for name, number in cell.load._asdict().items() if number}
     if isinstance(check.value, Estimate):
         fields["value"] = check.value.value

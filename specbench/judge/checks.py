@@ -1,4 +1,4 @@
-"""The types of a check, which answers one question about a run, and of all checks of a run."""
+"""Define a check, which answers one question about a run, and the result of all checks of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Status = Literal["passed", "failed", "skipped"]
 NUMBERS = ("MAT", "speed")
 """The names of checks that compare a number, and so need enough samples."""
 TOO_FEW = "too few samples to judge"
-"""The text of a check starts so if the check was skipped for lack of samples."""
+"""The first words of a check that was skipped for lack of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Check:
     """One question about a run, with its answer."""
 
     name: str
-    """The question. A check of a cell has samples, output, audit, steps, MAT or speed. A check
-    without a cell has a question about the whole run, such as hashes.
+    """The question. For a cell it is samples, output, audit, steps, MAT or speed. For the whole run
+    it is another one, such as hashes.
     """
     status: Status
     text: str
@@ -38,8 +38,7 @@ class Check:
     now: Value = NOT_RUN
     """The number in this run."""
     needs: int | None = None
-    """If the check of a number was skipped: the samples per task that would be enough to judge it.
-    """
+    """The number of samples per task that a skipped check of a number needs."""
     method: str = ""
     """The cell's method in words, with temperature and load if there are several."""
     task: str = ""

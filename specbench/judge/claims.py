@@ -1,4 +1,4 @@
-"""Test the differences between two runs that are claimed, and correct for the number of tests.
+"""Test which differences between two runs can be claimed, and correct for the number of tests.
 
 The means over tasks are one family of tests, since sentences make claims about them. The single
 tasks are a second family, since only colours make claims about them.

@@ -136,7 +136,7 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "reference_method": comparison.reference_method or key.method,
             "temperature": key.temperature,
             "task": "pooled" if key.task == POOLED else key.task,
-            **comparison.load._asdict(),  # columns concurrency and request_rate, one of them 0
+            **comparison.load._asdict(),  # columns concurrency and request_rate, 0 if not set
             "num_completions": cell.num_completions,  # that both runs finished
             "num_samples": cell.num_samples,
         }

@@ -74,9 +74,9 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
 def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool | None:
     """Find out if a method's drafts follow from the prompt and the answer.
 
-    False for vanilla, for a method that one run lacks, and if either run says that the drafts do
-    not repeat. Otherwise the header of the checked run decides. None if it does not say, as in
-    older runs.
+    The result is False for vanilla, for a method that one run lacks, and if either run says that
+    the drafts do not repeat. Otherwise the header of the checked run decides. The result is None if
+    that does not say, as in older runs.
     """
     before, now = baseline.methods.get(method), header.methods.get(method)
     if method == BASELINE or before is None or now is None or before.is_repeatable is False:
@@ -125,8 +125,8 @@ def _is_same(now: Record | None, before: Record | None) -> bool:
 def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail: bool) -> Check:
     """Check the steps of a cell's equal answers, some of which took other steps than before.
 
-    The check fails if it may fail, MAT changed by more than is allowed, and at least LEAST_ANSWERS
-    answers took more or fewer steps.
+    The check fails if MAT changed by more than is allowed, and at least LEAST_ANSWERS answers took
+    more or fewer steps. Without `may_fail` it passes.
 
     Args:
         cell: the method, the temperature, the task and the load.

@@ -17,7 +17,7 @@ from specbench.judge.explanation_page import waterfall
 from specbench.judge.explanation_sentences import number_text
 from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables
 from specbench.judge.published_cells import NUMBERS, CellSide, read_sides
-from specbench.report.table import Cell, Column, Group, Row, Table
+from specbench.report.table import Cell, Row, Table, group_table
 from specbench.report.texts import Note
 
 REST = "the rest"
@@ -186,12 +186,7 @@ def _table(factors: Sequence[BoundedFactor]) -> Table:
         cell_texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
         cell_texts.append(f"{low:.3f}–{high:.3f}")
         rows.append(Row(method="", label=factor.name, cells=tuple(map(Cell, cell_texts))))
-    return Table(
-        title="",
-        columns=tuple(map(Column, headings)),
-        groups=(Group(label="", rows=tuple(rows)),),
-        heading="Factor",
-    )
+    return group_table(headings, rows, heading="Factor")
 
 
 def _json_values(bounded: BoundedFactor) -> dict[str, Any]:

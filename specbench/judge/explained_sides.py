@@ -128,7 +128,7 @@ class ExplainedSide:
 
     @property
     def no_times(self) -> str:
-        """Why the times of this side are no evidence; empty if they may be used."""
+        """The reason why times of this side are no evidence; empty if they may be used."""
         if self.phases:
             return "the phases of steps were timed, which slows them down"
         has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())
@@ -183,7 +183,7 @@ def make_side(
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Blocks count only for a throughput. Otherwise the parts that answers have in them are unknown.
+    # Blocks count only for a throughput. Otherwise no part of a block's seconds is known.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],

@@ -88,7 +88,7 @@ class Explanation:
 
     @property
     def no_times(self) -> str:
-        """Why times are no evidence; empty if they may be used."""
+        """The reason why times are no evidence; empty if they may be used."""
         return next(filter(None, (side.no_times for side in self.sides)), "")
 
     @property

@@ -149,7 +149,7 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
     rows = []
     for explanation in explanations:
         key = explanation.subject.key
-        # a load has the fields concurrency and request_rate, one of them 0
+        # a load has the fields concurrency and request_rate, which are 0 if not set
         columns = {"method": key.method, "temperature": key.temperature, **key.load._asdict()}
         if explanation.reference:
             columns["reference_method"] = explanation.reference.key.method

@@ -104,9 +104,9 @@ def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
-    """The explained number of a run alone, with MAT and the cost of a step.
+    """A sentence on the explained number of a run alone, with MAT and the cost of a step.
 
-    Such as "MAT 6.23, yet speedup 0.61: a step takes 10.21 times as long as vanilla's."
+    An example is "MAT 6.23, yet speedup 0.61: a step takes 10.21 times as long as vanilla's."
     """
     product = explanation.product
     number_and_name = f"{quantity(explanation)} {number_text(product.subject)}"

@@ -25,7 +25,7 @@ from specbench.judge.imported_sides import file_notes, publisher_notes, steps_by
 from specbench.log.machine import UNKNOWN
 from specbench.log.run import loads_of
 from specbench.report import facts, formats
-from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.report.table import Cell, Row, Table, Tone, group_table
 from specbench.report.texts import Note
 
 
@@ -142,12 +142,7 @@ def _table(explanation: Explanation) -> Table:
         )
         texts = [*map(number_text, numbers), f"x{product.ratio:.3f}", ""]  # no interval
         rows.append(Row(method="", label="product", cells=tuple(map(Cell, texts))))
-    return Table(
-        title="",
-        columns=tuple(map(Column, headings)),
-        groups=(Group(label="", rows=tuple(rows)),),
-        heading="Factor",
-    )
+    return group_table(headings, rows, heading="Factor")
 
 
 def _row(label: str, factor: Factor, explanation: Explanation) -> Row:

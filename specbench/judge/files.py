@@ -112,7 +112,7 @@ class _Findings:
 def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     """Check the run in a folder. A run that cannot be read fails a check and raises nothing.
 
-    Reasons that keep the run off the leaderboard are failures only if it is meant for that.
+    Reasons that keep the run off the leaderboard are failures only with `for_leaderboard`.
     """
     name = path.resolve().name
     num_records = 0

@@ -104,7 +104,7 @@ def _named_load(load: Load, loads: Sequence[Load]) -> Load:
 
 
 def _compare_loads(run: RunTables, baseline: RunTables) -> Iterator[Comparison]:
-    """The comparison of the run with the baseline, at each load of the baseline."""
+    """Compare the run with the baseline at each load of the baseline."""
     loads = baseline.run.loads
     for load in loads:
         comparison = compare_tabled(baseline.at(load), run.at(load), may_be_empty=True)
@@ -116,7 +116,7 @@ def _compare_loads(run: RunTables, baseline: RunTables) -> Iterator[Comparison]:
 def _check_outputs(
     run: RunTables, baseline: RunTables, max_mismatch: float | None
 ) -> Iterator[Check]:
-    """The checks of samples and answers at each load of the baseline."""
+    """Check samples and answers at each load of the baseline."""
     loads = baseline.run.loads
     for load in loads:
         named_load = _named_load(load, loads)
@@ -128,7 +128,7 @@ def _check_outputs(
 def _check_speeds(
     run: RunTables, baselines: Sequence[RunTables], max_slowdown: float
 ) -> Iterator[Check]:
-    """The checks of speed against several baselines, at each load of the first baseline."""
+    """Check speed against several baselines at each load of the first baseline."""
     loads = baselines[0].run.loads
     for load in loads:
         baselines_at_load = [

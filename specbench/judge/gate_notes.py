@@ -145,7 +145,7 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """A note on MAT and a note on speed, each with the number of numbers that passed, and the one
+    """A note on MAT and a note on speed. Each counts the numbers that passed, and names the one
     that worsened most. If none passed, there is no note.
     """
     for kind, loss in (("MAT", "drop"), ("speed", "slowdown")):

@@ -16,6 +16,7 @@ from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.analysis.tables import TabledRun
 from specbench.errors import first_line
 from specbench.judge.checks import Check, Status
+from specbench.judge.pairs import joinable
 from specbench.log.header import RunHeader
 from specbench.log.run import Load
 
@@ -88,7 +89,7 @@ def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Seri
     """The column `gain` of joined completions (see `join_completions`): [rows]."""
     # `is_same`: this run's answer is vanilla's. `is_same_before`: the baseline run's is.
     is_same = joined["is_same"].eq(True).to_numpy(copy=True)
-    # Vanilla's answer is compared with the baseline run's; its `is_same_before` is always true.
+    # Vanilla's answer is compared with that of the baseline run. `is_same_before` is true for it.
     for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
         old_record = baseline.records[joined["row_before"].iat[i]]
         new_record = table.records[int(joined["row"].iat[i])]
@@ -109,9 +110,7 @@ def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Floa
 def _completions(table: RecordTable) -> DataFrame:
     """The completions of a table, one per row. `row` is the number of their row in the table."""
     columns = table.frame[[*_COMPLETION, "is_measured", "error", "is_same", "baseline_row"]]
-    # Categories of two runs differ, and do not merge.
-    completions = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-    return completions.assign(row=completions.index)
+    return joinable(columns).assign(row=columns.index)
 
 
 def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) -> Series:
@@ -226,7 +225,7 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
 
 
 def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
-    """The change of vanilla's answers. Near-ties may change some of them; one is always allowed."""
+    """The change of vanilla's answers. Near-ties may change some of them. One is always allowed."""
     share = MAX_CHANGED if rule.max_mismatch is None else rule.max_mismatch
     num_changed = int((gains < 0).sum())
     is_significant = num_changed > max(share * len(gains), 1.0)

@@ -127,9 +127,12 @@ def pair_requests(
 def _rows_of_methods(frame: DataFrame, methods: Collection[str]) -> DataFrame:
     """The rows of these methods, with the columns that a comparison needs."""
     columns = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
-    rows = frame.loc[frame["method"].isin(list(methods)), columns]
-    # Categories of two runs differ, and do not merge.
-    return rows.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+    return joinable(frame.loc[frame["method"].isin(list(methods)), columns])
+
+
+def joinable(frame: DataFrame) -> DataFrame:
+    """The frame with texts in place of categories, which differ between runs and do not join."""
+    return frame.astype(dict.fromkeys(("method", "task", "sample_id"), object))
 
 
 class _Side(NamedTuple):

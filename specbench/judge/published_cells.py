@@ -15,7 +15,7 @@ from specbench.judge.printer import BLANK, Part
 from specbench.log.folders import read_runs
 from specbench.report import facts
 from specbench.report.published import PublishedValue, published_values, read_publication
-from specbench.report.table import Cell, Column, Group, Row, Table
+from specbench.report.table import Cell, Row, Table, group_table
 from specbench.report.texts import Note
 
 NUMBERS = {
@@ -258,10 +258,7 @@ def cells_table(sides: Sequence[CellSide]) -> Table:
         ratio = a / b if a is not None and b else None
         texts = ["–" if number is None else f"{number:.4g}" for number in (a, b, ratio)]
         rows.append(Row(method="", label=name, cells=tuple(map(Cell, texts))))
-    columns = (Column("A"), Column("B"), Column("A / B"))
-    return Table(
-        title="", columns=columns, groups=(Group(label="", rows=tuple(rows)),), heading="Number"
-    )
+    return group_table(("A", "B", "A / B"), rows, heading="Number")
 
 
 def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:

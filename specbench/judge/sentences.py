@@ -205,7 +205,7 @@ def _change_sentence(
 
 
 def _list(ratios: Mapping[str, Estimate]) -> str:
-    """Methods with their ratios, with the largest changes first."""
+    """Methods with their ratios, from the largest change to the smallest."""
     ranked = sorted(ratios, key=lambda label: abs(ratios[label].value - 1), reverse=True)
     return few([f"{label} ({_times(ratios[label])})" for label in ranked])
 

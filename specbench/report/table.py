@@ -3,7 +3,7 @@
 The formats add markup, colours and widths.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeVar
 
@@ -125,3 +125,13 @@ class Table:
             else:
                 gathered.append((column.task, [cell]))
         return gathered
+
+
+def group_table(headings: Iterable[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
+    """A table of one group of rows. `heading` is that of the labels, before the other headings."""
+    return Table(
+        title="",
+        columns=tuple(map(Column, headings)),
+        groups=(Group(label="", rows=tuple(rows)),),
+        heading=heading,
+    )
