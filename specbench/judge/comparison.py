@@ -26,9 +26,7 @@ from specbench.analysis.tables import RunTables, TabledRun
 from specbench.errors.kinds import UserError
 from specbench.judge.claims import MEAN as MEAN
 from specbench.judge.claims import with_p_values
-from specbench.judge.pairs import NO_SHARED as NO_SHARED
 from specbench.judge.pairs import CellPair, Repetition, mean_cell, pair_cell, pair_requests
-from specbench.judge.pairs import Pair as Pair
 from specbench.judge.sides import Side, make_side, require_method
 from specbench.log.difference import Difference
 from specbench.log.header import RunHeader

@@ -14,9 +14,12 @@ from specbench.analysis.columns import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.errors.kinds import unknown_name
 from specbench.judge.comparison import Comparison
-from specbench.judge.comparison_table import METRICS, ComparisonTable
-from specbench.judge.comparison_table import NOT_COMPARABLE as NOT_COMPARABLE
-from specbench.judge.comparison_table import build_comparison as build_comparison
+from specbench.judge.comparison_table import (
+    METRICS,
+    NOT_COMPARABLE,
+    ComparisonTable,
+    build_comparison,
+)
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.difference import Difference
 from specbench.report.build import write_files

@@ -22,7 +22,7 @@ from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
 from specbench.report.fact_notes import audit_note
 from specbench.report.facts import model_phrase
-from specbench.report.texts import Note
+from specbench.report.texts import Note, count_text
 
 _MOST_FAULTS = 10
 """Number of faults listed on a terminal."""
@@ -57,7 +57,7 @@ class _Findings:
     def result(self) -> str:
         """The result in words."""
         if num_faults := len(self.all_faults):
-            return "1 fault" if num_faults == 1 else f"{num_faults} faults"
+            return count_text(num_faults, "fault")
         if self.exclusions:
             return "sound, not for the leaderboard"
         return "sound, for the leaderboard"

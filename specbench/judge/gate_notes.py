@@ -9,7 +9,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.judge.baseline_pool import CANNOT_TELL
 from specbench.judge.checks import NUMBERS, TOO_FEW, Check
 from specbench.judge.comparison import MEAN
-from specbench.report.texts import Note
+from specbench.report.texts import Note, count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class GateResult:
         failures = [check for check in self.checks if check.status == "failed"]
         numbers = [check for check in self.checks if check.name in NUMBERS]
         judged = [check for check in numbers if check.status != "skipped"]
-        judged_count = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
+        judged_count = f"{len(judged)} of {count_text(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
         # a kind with its methods, or the kind alone if none of its numbers was judged
@@ -126,7 +126,7 @@ def _failures_text(failures: Sequence[Check]) -> str:
     """
     reasons = [check.text for check in failures if not check.cell]
     if methods := [check.method for check in failures if check.cell]:
-        count = _count(len(methods), "failed check")
+        count = count_text(len(methods), "failed check")
         reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
     return " ".join(reasons)
 
@@ -158,7 +158,7 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
         if not passed_changes:
             continue
         _, worst = max(passed_changes, key=lambda change_and_check: change_and_check[0])
-        num_text = _count(len(passed_changes), "number")
+        num_text = count_text(len(passed_changes), "number")
         summary = f"{num_text}, all unchanged or better"
         if worst.text != "unchanged":  # else such as "lower by 1 %"
             summary = (
@@ -182,14 +182,10 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
         if check.text.startswith(CANNOT_TELL):
             yield Note(check.method, check.text, is_warning=True)
     if too_few := [check for check in skipped if check.text.startswith(TOO_FEW)]:
-        num_text = _count(len(too_few), "number")
+        num_text = count_text(len(too_few), "number")
         yield Note("Skipped", f"{num_text} with {TOO_FEW}. {_remedy(too_few)}")
     num_checks_by_reason = Counter(
         check.text for check in skipped if not check.text.startswith((CANNOT_TELL, TOO_FEW))
     )
     for reason, num_checks in num_checks_by_reason.items():
-        yield Note("Skipped", f"{_count(num_checks, 'check')}: {reason}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        yield Note("Skipped", f"{count_text(num_checks, 'check')}: {reason}")

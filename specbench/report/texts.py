@@ -128,7 +128,7 @@ class _Sentence:
             return str(words[number])
         kind_of_form, _, noun_or_unit = form.partition(" ")
         if kind_of_form == "count":
-            return _count(number, noun_or_unit)
+            return count_text(number, noun_or_unit)
         if kind_of_form == "span":
             return _span(number, noun_or_unit)
         # `_named` replaces the key of a method by its label, and that of a task by its title.
@@ -172,7 +172,7 @@ def _bare(number: Any) -> Any:
     return None if is_missing else number
 
 
-def _count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """A number of things: 1 line, 2 lines."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

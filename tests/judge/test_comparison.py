@@ -17,14 +17,10 @@ from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.errors.kinds import UserError
-from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare_runs
-from specbench.judge.comparison_formats import (
-    FORMATS,
-    NOT_COMPARABLE,
-    build_comparison,
-    print_comparison,
-    render_comparison,
-)
+from specbench.judge.comparison import MEAN, Comparison, compare_runs
+from specbench.judge.comparison_formats import FORMATS, print_comparison, render_comparison
+from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
+from specbench.judge.pairs import NO_SHARED
 from specbench.log.run import Run
 from specbench.types import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
