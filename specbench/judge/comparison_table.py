@@ -4,7 +4,6 @@ The runs have letters. A is the reference, unless methods are crossed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from string import ascii_uppercase
 from typing import NamedTuple
 
@@ -87,18 +86,17 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     for comparison, letters in lettered:
         notes += _notes(comparison, letters)
     first_comparison = comparisons[0]  # a cross comparison has the same methods at each load
-    # B's method if A and B are two methods of one run, else None
-    is_one_run = first_comparison.subject == first_comparison.reference
-    second_method = first_comparison.reference_method if is_one_run else None
+    second_method = first_comparison.reference_method
+    method_of_letter = {}  # if A and B are two methods of one run, the legend names them
+    if second_method and first_comparison.subject == first_comparison.reference:
+        method_of_letter = {"A": first_comparison.methods[0], "B": second_method}
     legend = []
     for letter, header in sorted(headers.items()):
-        legend.append(Note(letter, _legend_text(header)))
-        notes += _run_notes("" if second_method else f"{letter}: ", header)
-    if second_method:  # both lines of the legend are about one run, so they also name the method
-        methods = (first_comparison.methods[0], second_method)  # A's and B's
-        for i, method in enumerate(methods):
-            method_and_run = f"{first_comparison.subject.method(method).label} of {legend[i].text}"
-            legend[i] = replace(legend[i], text=method_and_run)
+        run_text = _legend_text(header)
+        if letter in method_of_letter:
+            run_text = f"{header.method(method_of_letter[letter]).label} of {run_text}"
+        legend.append(Note(letter, run_text))
+        notes += _run_notes("" if method_of_letter else f"{letter}: ", header)
     return ComparisonTable(
         legend=tuple(legend),
         blocks=tuple(blocks),
