@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import IO, Any
 
 from rich.cells import cell_len
@@ -133,7 +133,9 @@ class TextTable:
         for number, row in enumerate((self.headings, *self.rows)):
             style = Style(bold=True) if number == 0 else None
             # lines of each column
-            folded = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
+            folded = [
+                fill_lines(text.split(" "), width) for text, width in zip(row, widths, strict=True)
+            ]
             for texts in zip_longest(*folded, fillvalue=""):  # a text per column
                 yield Segment(self._line(texts, widths), style)
                 yield Segment.line()
@@ -178,8 +180,18 @@ def _longest_word(text: str) -> int:
     return max(map(cell_len, text.split() or [text]))
 
 
-def _folded(text: str, width: int) -> list[str]:
-    return wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]
+def fill_lines(words: Iterable[str], width: int) -> list[str]:
+    """The words in lines of up to `width` columns. A wider word has a line of its own.
+
+    Most East Asian characters take two columns.
+    """
+    lines: list[str] = []
+    for word in words:
+        if lines and cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def text_table(

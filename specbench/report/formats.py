@@ -20,10 +20,16 @@ def mat(tokens: Value) -> str:
 
 def rate(tokens_per_s: Value) -> str:
     """Tokens per second, with three figures or more."""
-    if isinstance(tokens_per_s, Missing):
-        return NONE
-    speed = tokens_per_s.value
-    return f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
+    return NONE if isinstance(tokens_per_s, Missing) else at_least(3, tokens_per_s.value)
+
+
+def at_least(num_figures: int, number: float) -> str:
+    """A number with this many significant figures, or else with all figures of its whole part.
+
+    With two figures: 3.5, 8 or 130.
+    """
+    is_whole = number >= 10 ** (num_figures - 1)
+    return f"{number:.0f}" if is_whole else f"{number:.{num_figures}g}"
 
 
 def figures(quantity: Value, scale: float = 1.0) -> str:

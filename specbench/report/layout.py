@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from textwrap import wrap
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from specbench.report.console import Prose
+from specbench.report.console import Prose, fill_lines
 from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
@@ -224,9 +223,8 @@ def _side_by_side(cells: Sequence[Cell], widths: Sequence[int]) -> Text:
 
 def _wrap(task: str, width: int) -> list[str]:
     """The title of a task in lines of up to `width` characters. "-like" may be a separate line."""
-    words = task.replace("-like", " -like")
-    lines = wrap(words, width, break_long_words=False, break_on_hyphens=False)
-    return [line.replace(" -like", "-like") for line in lines]
+    words = task.replace("-like", " -like").split()
+    return [line.replace(" -like", "-like") for line in fill_lines(words, width)]
 
 
 def _label_words(label: str, width: int) -> Iterator[str]:
@@ -250,17 +248,11 @@ def fold_label(label: str, width: int) -> list[str]:
     It is broken between words. A text in parentheses stays on one line if it fits. A word that is
     wider than a line is cut.
     """
-    lines = [""]
-    for word in _label_words(label, width):
-        longer_line = f"{lines[-1]} {word}".strip()
-        if cell_len(longer_line) <= width:
-            lines[-1] = longer_line
-        else:
-            lines.append(word)
-    cut_lines = []
-    for line in lines:
-        cut_lines += wrap(line, width, break_on_hyphens=False)  # cuts words that are too wide
-    return cut_lines or [""]
+    lines: list[str] = []
+    for words in fill_lines(_label_words(label, width), width):
+        for line in fill_lines(words.split(), width):
+            lines += chop_cells(line, width)
+    return lines or [""]
 
 
 def _label(row: Row) -> str:

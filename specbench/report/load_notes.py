@@ -168,8 +168,10 @@ def _interval_text(interval: Interval) -> str | None:
     """The ends of an interval of loads in words. 0 and infinity are beyond the measured loads."""
     if interval.low == interval.high:  # both beyond the measured loads, on one side
         return None
+    low = formats.at_least(3, interval.low)
+    high = formats.at_least(3, interval.high)
     if interval.low == 0:
-        return f"{interval.high:.3g} requests or fewer"
+        return f"{high} requests or fewer"
     if math.isinf(interval.high):
-        return f"{interval.low:.3g} requests or more"
-    return f"{interval.low:.3g} to {interval.high:.3g} requests"
+        return f"{low} requests or more"
+    return f"{low} to {high} requests"

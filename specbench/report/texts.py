@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "bytes": formats.num_bytes,
     "gigabytes": _gigabytes,
     "range": _range,
+    "load": partial(formats.at_least, 2),
     "sentence": str.capitalize,
 }
 """By form, the function that writes a number. `several`, `few`, `count NOUN` and `span UNIT` are

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from specbench.report.build import make_report
 from specbench.report.export.terminal import print_report
+from specbench.report.layout import fold_label
 from specbench.report.notes import short_notes
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, record
 from tests.judge.changing import with_header
@@ -138,6 +139,12 @@ def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
     print_report(report, Console(file=stream, width=100))
     stream.flush()
     assert b"?? " in raw.getvalue()
+
+
+def test_labels_in_wide_characters_fit_into_their_columns() -> None:
+    """Each of these characters takes two columns."""
+    lines = ["投機的復号", "法", "(長い設定", "の名前)"]
+    assert fold_label("投機的復号法 (長い設定の名前)", 10) == lines
 
 
 @pytest.mark.parametrize("width", [60, 80])
