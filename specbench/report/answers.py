@@ -160,18 +160,21 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
     `records` are the answers to the request by the method's spelling ("pld:ngram=2"). A method
     without an answer is left out.
     """
-    records_by_label = {}  # of answers that did not fail, by the method's name in tables
-    errors_by_label = {}  # messages of answers that failed, by the same name
-    for method in run.header.method_labels:  # the names of each method of the run
-        record = records.get(method.spelling)
-        if record is None:
-            continue
-        if record.is_ok:
-            records_by_label[method.label] = record
-        else:
-            errors_by_label[method.label] = record.error or "no reason given"
-    title = _title(run, request)  # the sample in words: "MT-bench, 81, turn 2"
-    return Answers(title, prompt, done=records_by_label, failed=errors_by_label)
+    records_by_label = {
+        method.label: records[method.spelling]
+        for method in run.header.method_labels
+        if method.spelling in records
+    }
+    return Answers(
+        _title(run, request),  # "MT-bench, 81, turn 2"
+        prompt,
+        done={label: record for label, record in records_by_label.items() if record.is_ok},
+        failed={
+            label: record.error or "no reason given"
+            for label, record in records_by_label.items()
+            if not record.is_ok
+        },
+    )
 
 
 def _title(run: Run, key: RequestKey) -> str:

@@ -96,15 +96,14 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
     of a run, the method with the most samples counts. `task` is the task's name in records. `runs`
     are the numbers of runs, in cells: a cell is a method at a temperature on a task.
     """
-    nums_samples: set[int] = set()  # a number per run and temperature, without duplicates
-    for run in runs:
-        most_by_temperature: dict[float, int] = defaultdict(int)  # most samples of any method
-        for key, cell in run.cells.items():  # key: method, temperature and task
+    # The most samples of any method, by the run's place in `runs` and by temperature.
+    most_samples: dict[tuple[int, float], int] = defaultdict(int)
+    for i, run in enumerate(runs):
+        for key, cell in run.cells.items():
             if key.task == task:
-                most = max(most_by_temperature[key.temperature], cell.num_samples)
-                most_by_temperature[key.temperature] = most
-        nums_samples.update(most_by_temperature.values())
-    nums_samples.discard(0)  # of temperatures without a sample of the task
+                place = (i, key.temperature)
+                most_samples[place] = max(most_samples[place], cell.num_samples)
+    nums_samples = {number for number in most_samples.values() if number > 0}
     if not nums_samples:
         return ""
     fewest = min(nums_samples)

@@ -45,7 +45,7 @@ def full_command(info: RunHeader) -> str:
     # By field of the settings, the arguments of options that are not a flag with its value. For
     # example, a server is "--url URL --label NAME". An empty list leaves the option out.
     special_arguments = _special_arguments(spec)
-    arguments = ["specbench run"]  # each further element is a flag with its value
+    arguments: list[str] = []  # each element is a flag with its value
     for option in options(SpecValues):  # declared options; `name` is the field of the settings
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
@@ -102,26 +102,23 @@ def _arguments(option: Option, setting: Any) -> list[str]:
     """The flag of an option with its value, or no arguments if the option is unset or off."""
     if option.item is bool:
         return [option.flag] if setting else []
-    is_unset = setting in (None, "", ())
-    is_off = option.name == "top_k" and not setting  # 0 turns it off
-    if is_unset or is_off:
+    is_off = option.name == "top_k" and setting == 0
+    if setting in (None, "", ()) or is_off:
         return []
     return [f"{option.flag} {shlex.quote(option.write(setting))}"]
 
 
 def _wrapped(arguments: Iterable[str]) -> str:
-    """A shell command, broken into lines of up to `_WIDTH` characters.
+    """The command "specbench run", broken into lines of up to `_WIDTH` characters.
 
     All lines except the last end in a blank and a backslash, which do not count. Lines after the
     first are indented. An argument is a flag with its value, such as "--task mtbench", and stays on
-    one line. If it is too long, it has its own line. The first argument is "specbench run".
+    one line. If it is too long, it has a line of its own.
     """
-    lines: list[str] = []
+    lines = ["specbench run"]
     for argument in arguments:
-        if lines and len(lines[-1]) + len(" ") + len(argument) <= _WIDTH:
+        if len(lines[-1]) + len(" ") + len(argument) <= _WIDTH:
             lines[-1] += f" {argument}"
-        elif lines:
-            lines.append(f"  {argument}")
         else:
-            lines.append(argument)
+            lines.append(f"  {argument}")
     return " \\\n".join(lines)

@@ -105,13 +105,14 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
     """The number of tests in each column in which only an interval shows a difference."""
-    tests_by_column = []
-    for run in runs:
-        for ranking in (*run.rankings.values(), *run.task_rankings.values()):
-            if _has_mark(ranking):
-                p_values = ranking.against_baseline.values()
-                tests_by_column.append(sum(p_value is not None for p_value in p_values))
-    return tests_by_column
+    rankings = [
+        ranking for run in runs for ranking in (*run.rankings.values(), *run.task_rankings.values())
+    ]
+    return [
+        sum(p_value is not None for p_value in ranking.against_baseline.values())
+        for ranking in rankings
+        if _has_mark(ranking)
+    ]
 
 
 def _has_mark(ranking: Ranking) -> bool:
@@ -126,13 +127,17 @@ def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
     """Speedups of decoding alone, for lossy methods above temperature 0. Their answers differ in
     length from vanilla's, and the prefill's share of the time depends on the length.
     """
-    speedups: list[Numbers] = []
-    for (method, temperature), overall in run.overall.items():
-        is_lossy = temperature > 0 and not run.info.method(method).is_lossless
-        if is_lossy and isinstance(overall.decode_speedup, Estimate):
-            speedup = overall.decode_speedup.value
-            speedups.append({"method": method, "temperature": temperature, "speedup": speedup})
-    return speedups
+    return [
+        {
+            "method": method,
+            "temperature": temperature,
+            "speedup": overall.decode_speedup.value,
+        }
+        for (method, temperature), overall in run.overall.items()
+        if temperature > 0
+        and not run.info.method(method).is_lossless
+        and isinstance(overall.decode_speedup, Estimate)
+    ]
 
 
 def gaps(run: RunMetrics) -> Iterable[Note]:

@@ -9,26 +9,14 @@ from specbench.report.table import Cell, Column, Table, Tone
 from specbench.report.task_tables import groups
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One column over all tasks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field(Column):
+    """A column over all tasks, with functions that make its cells."""
 
-    heading: str
-    """The column's heading, which may have line breaks."""
     text: Callable[[MethodResults], str]
     """Makes a method's text in the column."""
-    rank: int = 0
-    """Columns with the highest rank are dropped first if there is little room; rank 0 stays."""
-    task: str = ""
-    """A title above the headings of neighbouring columns."""
     tone: Callable[[MethodResults], Tone] = lambda method: ""
     """The judgement that gives a method's text its colour."""
-    short: str = ""
-    """The heading where there is little room; empty for `heading`."""
-
-    @property
-    def column(self) -> Column:
-        return Column(self.heading, self.task, rank=self.rank, short=self.short)
 
 
 def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
@@ -43,9 +31,8 @@ def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
 
 def make_table(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:
     """The table with a column per field."""
-    columns = tuple(field.column for field in fields)
 
     def cells(method: MethodResults) -> list[Cell]:
         return [Cell(field.text(method), field.tone(method)) for field in fields]
 
-    return Table(title, columns, groups(report, block, cells))
+    return Table(title, tuple(fields), groups(report, block, cells))

@@ -3,7 +3,8 @@
 `arrange` fills these types, and `sections` turns them into tables.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -182,6 +183,11 @@ class Block:
     def methods(self) -> tuple[MethodResults, ...]:
         """The methods of all runs."""
         return tuple(method for run in self.runs for method in run.methods)
+
+    def only(self, is_kept: Callable[[MethodResults], bool]) -> "Block":
+        """Return the block with only the methods for which `is_kept` is true."""
+        runs = [replace(run, methods=tuple(filter(is_kept, run.methods))) for run in self.runs]
+        return replace(self, runs=tuple(runs))
 
 
 @dataclass(frozen=True, slots=True)

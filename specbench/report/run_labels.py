@@ -1,10 +1,11 @@
 """Make a distinct label for each run of a report from the differences between the runs."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from specbench.log.header import RunHeader
-from specbench.log.options import options
+from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 from specbench.report import facts
 
@@ -12,53 +13,64 @@ _IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency
 """Options that tables or the texts of loads show."""
 
 
-def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
-    """A distinct label for each run: its model, if models differ, and as many facts as needed.
+def run_labels(headers: Sequence[RunHeader], loads: Sequence[str]) -> list[str]:
+    """Return a distinct label for each run, with as many facts as are needed.
 
-    `loads` are the texts of the runs' loads.
+    A label begins with the model if the models differ. `loads` has a text per run, such as
+    "8 requests at once", which may be empty.
     """
     models = [facts.model_label(header) for header in headers]
     labels = models if len(set(models)) > 1 else [""] * len(models)
-    for facet in _facets(headers, loads):
-        if len(set(facet)) > 1:
-            labels = _with_facet(labels, facet)
+    facts_of_runs = [
+        _facts(header, load_text)  # the same facts of every run, in the same order
+        for header, load_text in zip(headers, loads, strict=True)
+    ]
+    for texts in zip(*facts_of_runs, strict=True):  # a fact, with a text per run
+        if len(set(texts)) > 1:
+            labels = _longer_labels(labels, texts)
     return [label or model for label, model in zip(labels, models, strict=True)]
 
 
-def _facets(headers: Sequence[RunHeader], loads: Sequence[str]) -> Iterator[list[str]]:
-    """Facts that may distinguish the runs, the clearest first. Each has a text per run."""
-    yield [header.device_phrase.partition(",")[0] for header in headers]
-    yield [header.model.precision for header in headers]
-    if loads:
-        yield [*loads]
-    yield from _options(headers)
-    yield [f"run {header.id}" for header in headers]
+def _facts(header: RunHeader, load_text: str) -> list[str]:
+    """Return texts of facts that may distinguish a run from others, the clearest first.
 
-
-def _with_facet(labels: Sequence[str], facet: Sequence[str]) -> list[str]:
-    """The labels, with a fact added to those that several runs share. `facet` has it per run."""
-    num_runs = Counter(labels)
-    longer = []
-    for label, text in zip(labels, facet, strict=True):
-        if num_runs[label] == 1:
-            longer.append(label)
-        else:
-            longer.append(", ".join(filter(None, (label, text))))
-    return longer
-
-
-def _options(headers: Sequence[RunHeader]) -> Iterator[list[str]]:
-    """For each option that tables do not show, its text in each run, such as "--limit 5"; empty if
-    it has no value.
+    They include all options that tables do not show. An option without a value has an empty text.
     """
+    texts = [header.device_phrase.partition(",")[0], header.model.precision, load_text]
     for option in options(SpecValues):
-        settings = [getattr(header.spec.values, option.name) for header in headers]
+        setting = getattr(header.spec.values, option.name)
         if option.name == "tasks":
-            yield [_tasks_text(tasks) for tasks in settings]
+            texts.append(_tasks_text(setting))
         elif option.name not in _IN_TABLES:
-            written = [option.write(setting).rpartition("/")[2] for setting in settings]
-            yield ["" if text in ("", "None") else f"{option.flag} {text}" for text in written]
+            texts.append(_option_text(option, setting))
+    return [*texts, f"run {header.id}"]
 
 
 def _tasks_text(tasks: Sequence[str]) -> str:
     return f"{len(tasks)} tasks" if len(tasks) > 2 else ", ".join(tasks)
+
+
+def _option_text(option: Option, setting: Any) -> str:
+    """Return an option with its value, such as "--limit 5", or "" if it has no value."""
+    value_text = option.write(setting).rpartition("/")[2]  # a path without its folder
+    if value_text in ("", "None"):
+        return ""
+    return f"{option.flag} {value_text}"
+
+
+def _longer_labels(labels: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Return the labels of the runs, with a fact added to each label that several runs share.
+
+    `texts` has the text of the fact in each run.
+    """
+    num_runs = Counter(labels)  # by label
+    longer_labels = []
+    for label, text in zip(labels, texts, strict=True):
+        is_shared = num_runs[label] > 1
+        if is_shared and label and text:
+            longer_labels.append(f"{label}, {text}")
+        elif is_shared:
+            longer_labels.append(label or text)
+        else:
+            longer_labels.append(label)
+    return longer_labels

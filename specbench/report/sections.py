@@ -40,7 +40,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     # The columns over all tasks: tokens/s and MAT. A column without a text for any method is left
     # out. A field has the column, and makes each method's text in it.
     fields = with_text(_at_loads(_SCREEN, block), block)
-    columns = [field.column for field in fields]
+    columns: list[Column] = [*fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
         columns = [Column("mean\nspeedup" if is_mean else "speedup"), *columns]
@@ -116,19 +116,23 @@ def _tokens_per_s(method: MethodResults) -> str:
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
-_RATE = Field("tok/s", _tokens_per_s, 1)
+_RATE = Field("tok/s", rank=1, text=_tokens_per_s)
 _SCREEN = (
     _RATE,
-    Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
+    Field("MAT", rank=4, text=lambda method: formats.mat(method.overall.mat)),
 )
 
 _OVERVIEW = (
-    Field("speedup [95 %]", _bracketed, tone=lambda method: tone(method.tasks[-1])),
-    Field("decode\nonly", lambda method: formats.speedup(method.overall.decode_speedup), 5),
+    Field("speedup [95 %]", text=_bracketed, tone=lambda method: tone(method.tasks[-1])),
+    Field(
+        "decode\nonly",
+        rank=5,
+        text=lambda method: formats.speedup(method.overall.decode_speedup),
+    ),
     *_SCREEN,
-    Field("same as\nvanilla", _same_as_vanilla, 2),
-    Field("done", lambda method: str(method.overall.pooled.num_done), 6),
-    Field("failed", lambda method: str(method.overall.pooled.num_failed), 3),
+    Field("same as\nvanilla", rank=2, text=_same_as_vanilla),
+    Field("done", rank=6, text=lambda method: str(method.overall.pooled.num_done)),
+    Field("failed", rank=3, text=lambda method: str(method.overall.pooled.num_failed)),
 )
 
 
@@ -145,9 +149,11 @@ def overview(report: Report, block: Block) -> Table:
     return make_table(title, report, block, _at_loads(_OVERVIEW, block))
 
 
-def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
-    """A function that makes a text about a method's server; empty without a server."""
-    return lambda method: text(method.serving) if method.serving else ""
+def _server_field(heading: str, text: Callable[[ServingMetrics], str], *, rank: int = 0) -> Field:
+    """A column about servers, which is empty for a method without one."""
+    return Field(
+        heading, rank=rank, text=lambda method: text(method.serving) if method.serving else ""
+    )
 
 
 def _in_flight(server: ServingMetrics) -> str:
@@ -165,14 +171,14 @@ def _by_position(server: ServingMetrics) -> str:
 
 
 _THROUGHPUT = (
-    Field("relative\nto vanilla", _served(_to_vanilla)),
-    Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
-    Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
-    Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
-    Field("in flight\n(max)", _served(_in_flight), 1),
-    Field("goodput\nrequests/s", _served(lambda server: formats.figures(server.goodput))),
-    Field("accepted per\ndraft + 1", _served(lambda server: formats.mat(server.engine_mat)), 2),
-    Field("accepted by\nposition", _served(_by_position), 5),
+    _server_field("relative\nto vanilla", _to_vanilla),
+    _server_field("output\ntok/s", lambda server: formats.rate(server.output_throughput)),
+    _server_field("total\ntok/s", lambda server: formats.rate(server.total_throughput), rank=3),
+    _server_field("requests/s", lambda server: formats.figures(server.request_throughput)),
+    _server_field("in flight\n(max)", _in_flight, rank=1),
+    _server_field("goodput\nrequests/s", lambda server: formats.figures(server.goodput)),
+    _server_field("accepted per\ndraft + 1", lambda server: formats.mat(server.engine_mat), rank=2),
+    _server_field("accepted by\nposition", _by_position, rank=5),
 )
 
 
@@ -185,7 +191,7 @@ def throughput(report: Report, block: Block) -> Table:
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
     """A column for a time in milliseconds. `path` is the attribute of `MethodResults` with it."""
     seconds = attrgetter(path)
-    return Field(heading, lambda method: formats.figures(seconds(method), 1e3), task=task)
+    return Field(heading, task, text=lambda method: formats.figures(seconds(method), 1e3))
 
 
 _PERCENTILES = ("p50", "p90", "p99")
@@ -216,8 +222,4 @@ def latency(report: Report, block: Block) -> Table:
 
 def served(block: Block) -> Block:
     """The block with only those methods that ran on servers."""
-    runs = []
-    for run in block.runs:
-        methods = [method for method in run.methods if method.serving]
-        runs.append(replace(run, methods=tuple(methods)))
-    return replace(block, runs=tuple(runs))
+    return block.only(lambda method: method.serving is not None)

@@ -1,7 +1,5 @@
 """Make the table of mean accepted tokens by position in answers, by context and by turn."""
 
-from dataclasses import replace
-
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.step_bins import LEAST_PROMPTS, Axis, StepBin
 from specbench.report import formats
@@ -28,11 +26,6 @@ def step_bin_table(report: Report, block: Block) -> Table:
     columns = tuple(
         Column(f"{HEADINGS[shown_bin.axis]}\n{shown_bin.range_text}") for shown_bin in shown_bins
     )
-    # The runs with only those methods that have bins, since `groups` makes a row per method.
-    runs = tuple(
-        replace(run, methods=tuple(method for method in run.methods if method.step_bins))
-        for run in block.runs
-    )
 
     def cells(method: MethodResults) -> list[Cell]:
         """The MATs of a method, one per column; a dash if it has no steps or too few prompts."""
@@ -44,7 +37,8 @@ def step_bin_table(report: Report, block: Block) -> Table:
         "MAT by number of answer tokens and of context tokens before a step, and by turn "
         f"(all tasks, at least {LEAST_PROMPTS} prompts)"
     )
-    return Table(title, columns, groups(report, replace(block, runs=runs), cells))
+    with_bins = block.only(lambda method: bool(method.step_bins))
+    return Table(title, columns, groups(report, with_bins, cells))
 
 
 def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:

@@ -15,7 +15,7 @@ def _phase(name: str, rank: int = 0) -> Field:
         phases = method.cost.relative_phases
         return formats.NONE if phases is None else f"{getattr(phases, name):.2f}"
 
-    return Field(name.removesuffix("_s"), text, rank)
+    return Field(name.removesuffix("_s"), rank=rank, text=text)
 
 
 def _peak_memory(method: MethodResults) -> str:
@@ -56,22 +56,31 @@ def _share_of_nominal(method: MethodResults) -> str:
 
 
 _COSTS = (
-    Field("all steps\nMAT", lambda method: formats.mat(method.cost.mat)),
-    Field("step\ncost", lambda method: formats.mat(method.cost.relative)),
-    Field("all steps\nspeedup", lambda method: formats.speedup(method.cost.decode_speedup)),
+    Field("all steps\nMAT", text=lambda method: formats.mat(method.cost.mat)),
+    Field("step\ncost", text=lambda method: formats.mat(method.cost.relative)),
+    Field("all steps\nspeedup", text=lambda method: formats.speedup(method.cost.decode_speedup)),
     _phase("draft_s"),
     _phase("verify_s"),
     _phase("commit_s", rank=1),
     _phase("host_s", rank=1),
-    Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.bound), 2, short="bound"),
-    Field("of the\nbound", _share_of_bound, 3),
-    Field("ms per\nstep", lambda method: formats.figures(method.cost.step_s, 1e3), 4),
-    Field("GB per\nstep", lambda method: _figures(method.cost.step_bytes / 1e9), 4),
-    Field("TB/s", _terabytes_per_s, 4),
-    Field("GB/s", _gigabytes_per_s, 4),
-    Field("of\nnominal", _share_of_nominal, 5),
-    Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),
-    Field("peak\nGiB", _peak_memory, 6),
+    Field(
+        "bandwidth\nbound",
+        rank=2,
+        short="bound",
+        text=lambda method: formats.speedup(method.cost.bound),
+    ),
+    Field("of the\nbound", rank=3, text=_share_of_bound),
+    Field("ms per\nstep", rank=4, text=lambda method: formats.figures(method.cost.step_s, 1e3)),
+    Field("GB per\nstep", rank=4, text=lambda method: _figures(method.cost.step_bytes / 1e9)),
+    Field("TB/s", rank=4, text=_terabytes_per_s),
+    Field("GB/s", rank=4, text=_gigabytes_per_s),
+    Field("of\nnominal", rank=5, text=_share_of_nominal),
+    Field(
+        "J per\ntoken",
+        rank=5,
+        text=lambda method: formats.figures(method.cost.joules_per_token),
+    ),
+    Field("peak\nGiB", rank=6, text=_peak_memory),
 )
 """The columns of the table. Phases are in steps of vanilla, so that they add up to the step cost.
 """

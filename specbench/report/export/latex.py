@@ -5,7 +5,7 @@ side continue in another table below. The intervals are arguments of a macro tha
 until the author defines it, because the intervals of six tasks do not fit on a page.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 
 from specbench.log.header import RunHeader
@@ -139,11 +139,8 @@ def _width(report: Report, task: Task) -> float:
     return max(numbers, title) + 2 * _GAP
 
 
-def _every_method(report: Report) -> Iterator[tuple[RunResults, MethodResults]]:
-    for block in report.blocks:
-        for run in block.runs:
-            for method in run.methods:
-                yield run, method
+def _every_method(report: Report) -> list[tuple[RunResults, MethodResults]]:
+    return [(run, method) for _, run in report.panels for method in run.methods]
 
 
 def _marks(report: Report) -> Marks:
