@@ -115,6 +115,8 @@ def _choices(option: Option) -> list[str]:
 
 _GIVEN_SOURCES = ("COMMANDLINE", "ENVIRONMENT")
 """Sources of the options that a user gave."""
+_GATHERED = ("values", "call", "given")
+"""Parameters of a command that `takes` fills with the values of several options."""
 
 
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -144,21 +146,21 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
                 by_parameter[name].check(value)
             if in_call.get("offline"):  # for libraries that ask the Hub on their own
                 os.environ["HF_HUB_OFFLINE"] = "1"
-            arguments = {name: raw[name] for name in raw if name not in by_parameter}
-            for name, argument in (
-                ("values", values),
-                ("call", Call(**in_call)),
-                ("given", given),
-            ):
-                if name in parameters:
-                    arguments[name] = argument
-            command(**arguments)
+            gathered = {"values": values, "call": Call(**in_call), "given": given}
+            command(
+                **{name: raw[name] for name in raw if name not in by_parameter},
+                **{name: gathered[name] for name in _GATHERED if name in parameters},
+            )
 
-        exposed = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-        for parameter in parameters.values():
-            if parameter.name not in ("values", "call", "given"):
-                exposed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-        exposed += map(_parameter, in_order)
+        exposed = [
+            Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            *(
+                parameter.replace(kind=Parameter.KEYWORD_ONLY)
+                for parameter in parameters.values()
+                if parameter.name not in _GATHERED
+            ),
+            *map(_parameter, in_order),
+        ]
         call.__name__ = command.__name__
         call.__doc__ = command.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in exposed}
@@ -170,12 +172,8 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
 
 def _given_parameters(context: typer.Context) -> list[str]:
     """The parameters that the user gave, on the command line or as variables."""
-    given = []
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source and source.name in _GIVEN_SOURCES:
-            given.append(name)
-    return given
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source and source.name in _GIVEN_SOURCES]
 
 
 def _parameter(declared: Option) -> Parameter:

@@ -22,11 +22,11 @@ class Field(Column):
 def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
     """The fields that have a text for at least one method."""
     empty = ("", formats.NONE)
-
-    def has_text(field: Field) -> bool:
-        return any(field.text(method) not in empty for method in block.methods)
-
-    return tuple(filter(has_text, fields))
+    return tuple(
+        field
+        for field in fields
+        if any(field.text(method) not in empty for method in block.methods)
+    )
 
 
 def make_table(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:

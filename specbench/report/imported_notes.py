@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from specbench.analysis.metrics import RunMetrics
-from specbench.log.imported import ImportedHeader
 from specbench.report.fact_notes import samples
 from specbench.report.texts import Note, make_note
 
@@ -16,7 +15,8 @@ def imported_notes(run: RunMetrics) -> Iterator[Note]:
     """
     imported = run.info.imported  # what is known of the files; None for a run of specbench
     assert imported is not None
-    yield make_note("imported", tools=imported.tools, files=_files(imported))
+    files = [f"{file.name}, sha256 {file.sha256[:12]}" for file in imported.files]
+    yield make_note("imported", tools=imported.tools, files=files)
     # The rules by which the methods' files count tokens and steps, and the publisher's arithmetic.
     rules = [{"by": method, "rule": rule} for method, rule in imported.counting.items()]
     yield make_note("imported_counting", counting=rules, arithmetic=imported.arithmetic)
@@ -29,7 +29,3 @@ def imported_notes(run: RunMetrics) -> Iterator[Note]:
     yield make_note(key, run.info, **numbers)
     for oddity in imported.oddities:  # sentences about oddities in the files, which are warnings
         yield make_note("imported_oddity", text=oddity)
-
-
-def _files(imported: ImportedHeader) -> list[str]:
-    return [f"{file.name}, sha256 {file.sha256[:12]}" for file in imported.files]

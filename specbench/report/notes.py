@@ -91,9 +91,7 @@ def _gist(note: Note) -> str:
     note_text = note.text
     if len(note_text) <= _GIST or note.key == _WHOLE:
         return note_text
-    full_stop = note_text.find(". ")  # index of the full stop of the last sentence that is kept
+    full_stop = note_text.rfind(". ", 0, _GIST + 1)  # index of the last one that fits
     if full_stop < 0:
-        return note_text
-    while 0 <= (next_full_stop := note_text.find(". ", full_stop + 1)) < _GIST:
-        full_stop = next_full_stop
-    return note_text[: full_stop + 1]
+        full_stop = note_text.find(". ")  # the first sentence is too long, but kept whole
+    return note_text if full_stop < 0 else note_text[: full_stop + 1]

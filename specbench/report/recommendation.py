@@ -13,8 +13,14 @@ from specbench.machine.environment import BUSY_AT_START
 from specbench.report.warning_notes import with_advice
 
 _SPEED_RULES = (
-    *("untimed_work", "hidden_time", "remembered_answers", "known_answers", "fast_step"),
-    *("slow_vanilla", "fast_prefill", "slowed_vanilla"),
+    "untimed_work",
+    "hidden_time",
+    "remembered_answers",
+    "known_answers",
+    "fast_step",
+    "slow_vanilla",
+    "fast_prefill",
+    "slowed_vanilla",
 )
 """Keys of the warnings about speed that drafting does not explain. These warnings name methods."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
 from specbench.report.plots.point_names import Mark, legend_of, name_lines
-from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
+from specbench.report.plots.style import Look, Plot, frame, looks, tiles
 from specbench.report.results import Report
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
-        handles=legend_of(shown_looks, points(shown_looks.values())),  # of the legend
+        handles=legend_of(shown_looks),
         sharey=True,
         sharex="row",
     )

@@ -9,7 +9,7 @@ from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.analysis.step_bins import Axis, StepBin
 from specbench.report.formats import interval_of
 from specbench.report.plots.point_names import Mark, legend_of, name_lines
-from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
+from specbench.report.plots.style import Look, Plot, frame, looks, tiles
 from specbench.report.results import MethodResults, Report, RunResults
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
-        handles=legend_of(shown_looks, points(shown_looks.values())),  # of the legend
+        handles=legend_of(shown_looks),
         sharey=True,
     )
     lines_of_axes = []  # pairs of axes and their lines by method

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from specbench.report.plots.style import FAINT, INK, Look
+from specbench.report.plots.style import FAINT, INK, Look, points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,17 +73,15 @@ def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
     }
 
 
-def legend_of(looks: Mapping[str, Look], entries: Sequence[Any]) -> list[Any]:
-    """The entries of a legend, out of `entries`, which has one for each of `looks`.
+def legend_of(looks: Mapping[str, Look], *, has_line: bool = True) -> list[Any]:
+    """Return the entries of a legend. With `has_line`, its points have lines through them.
 
     The points of variants have numbers as names, which a legend explains. If there are too many
     methods to name their points, the legend has all methods.
     """
-    return [
-        entry
-        for look, entry in zip(looks.values(), entries, strict=True)
-        if look.is_numbered or len(looks) > MOST_NAMED
-    ]
+    is_complete = len(looks) > MOST_NAMED
+    explained = [look for look in looks.values() if look.is_numbered or is_complete]
+    return points(explained, has_line=has_line)
 
 
 def name_lines(
@@ -153,7 +151,8 @@ def name_methods(
             middle_x = mark.x + place.side * (_GAP * pixels_per_point + text_box.width / 2)
             middle_y = start_heights[method] + place.lines * line_height
             box = _box(middle_x, middle_y, text_box.width / 2, text_box.height / 2)
-            if _is_within(box, axes_box) and not any(_overlap(box, taken) for taken in taken_boxes):
+            is_inside = axes_box.contains(*box.min) and axes_box.contains(*box.max)
+            if is_inside and not any(map(box.overlaps, taken_boxes)):
                 best_place = place
                 taken_boxes.append(box)
                 break
@@ -195,13 +194,3 @@ def _box(x: float, y: float, half_width: float, half_height: float) -> Bbox:
     from matplotlib.transforms import Bbox
 
     return Bbox.from_extents(x - half_width, y - half_height, x + half_width, y + half_height)
-
-
-def _is_within(box: Bbox, outer: Bbox) -> bool:
-    return bool(
-        box.x0 >= outer.x0 and box.x1 <= outer.x1 and box.y0 >= outer.y0 and box.y1 <= outer.y1
-    )
-
-
-def _overlap(box: Bbox, other: Bbox) -> bool:
-    return bool(box.x0 < other.x1 and other.x0 < box.x1 and box.y0 < other.y1 and other.y0 < box.y1)

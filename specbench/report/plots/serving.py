@@ -12,7 +12,7 @@ from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
 from specbench.report.plots.point_names import BESIDE, Mark, legend_of, name_lines
-from specbench.report.plots.style import LINE, Look, Plot, frame, looks, points, tiles
+from specbench.report.plots.style import LINE, Look, Plot, frame, looks, tiles
 from specbench.report.results import Report, Source
 
 if TYPE_CHECKING:
@@ -210,8 +210,7 @@ def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
 
 def _axes(report: Report, lines: _Lines, title: str) -> tuple[Figure, Axes]:
     """A figure with one panel, and a legend of the methods."""
-    shown = _looks(report, lines)
-    handles = legend_of(shown, points(shown.values()))
+    handles = legend_of(_looks(report, lines))
     figure, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
     return figure, axes
 

@@ -109,7 +109,7 @@ def _draw(report: Report) -> Figure:
         len(report.panels),  # a panel is a heading, and a run's results at a temperature
         height=3.6,  # inches of an axes
         handles=[  # entries of the legend
-            *legend_of(drafting_looks, style.points(drafting_looks.values(), has_line=False)),
+            *legend_of(drafting_looks, has_line=False),
             equality,
         ],
     )
