@@ -1,7 +1,6 @@
 """`specbench audit`: check that a run, or a method with planted drafts, is lossless."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,16 +102,20 @@ def _audit_run(run: Path, audit_options: Audit, call: Call) -> None:
 
     effort = Effort(audit_options.tokens, audit_options.power)
     quiet_libraries()
-    open_model = partial(  # loads the run's model again
-        RunModel,
-        stored_run,
-        dtype=audit_options.dtype,
-        device=audit_options.device,
-        is_offline=call.offline,
-    )
+
+    def open_model(has_methods: bool) -> RunModel:
+        """Load the run's model again, with its methods or with vanilla alone."""
+        return RunModel(
+            stored_run,
+            dtype=audit_options.dtype,
+            device=audit_options.device,
+            has_methods=has_methods,
+            is_offline=call.offline,
+        )
+
     audited = audit_run(
         stored_run,
-        lambda has_methods: open_model(has_methods=has_methods),
+        open_model,
         is_recheck=audit_options.dtype is not None,
         effort=effort,
         say=say,

@@ -13,7 +13,7 @@ import typer
 from msgspec.structs import replace
 
 from specbench import registry
-from specbench.cli.options import RUNS, completing, say
+from specbench.cli.options import completing, say
 from specbench.cli.tunes import say_tunes_folder, tunes_table
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import RunFolderError, UserError, few, same_name, unknown_name
@@ -24,6 +24,7 @@ from specbench.log.methods import MethodHeader
 from specbench.log.store import HEADER, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
+from specbench.types import RUNS
 
 
 def list_(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from specbench.cli.options import RUNS, say
+from specbench.cli.options import say
 from specbench.errors import UserError
 from specbench.measure.progress import number_text, time_text
+from specbench.types import RUNS
 
 if TYPE_CHECKING:
     from specbench.measure.base import Plan

@@ -18,7 +18,7 @@ from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option
 from specbench.measure.server import NAMES
 from specbench.report.console import wrapped
-from specbench.types import RUNS as RUNS
+from specbench.types import RUNS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import REPORTS, RUNS, Call, quiet_libraries, takes
+from specbench.cli.options import REPORTS, Call, quiet_libraries, takes
 from specbench.engine.garbage import lasting_objects, no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
+from specbench.types import RUNS
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView

@@ -115,10 +115,11 @@ def _execution(info: RunHeader) -> Numbers:
     commonest_first = sorted(
         methods_by_mode.items(), key=lambda mode_and_methods: len(mode_and_methods[1]), reverse=True
     )
-    modes: list[Numbers] = []
-    for (mode, reason), spellings in commonest_first:
-        is_commonest = not modes  # its methods are not named: they are all that no mode names
-        modes.append({"mode": mode, "reason": reason, "methods": [] if is_commonest else spellings})
+    modes: list[Numbers] = [
+        # The methods of the commonest mode are not named: they are all that no other mode names.
+        {"mode": mode, "reason": reason, "methods": spellings if rank > 0 else []}
+        for rank, ((mode, reason), spellings) in enumerate(commonest_first)
+    ]
     if not modes or not info.kernels:
         return {"modes": modes}
     return {"modes": modes, "kernels": info.kernels.name, "reason": info.kernels.reason}

@@ -75,8 +75,10 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
         make_note("short_speedup", scope=scopes[0] if scopes else ""),
         make_note("short_mat"),
     ]
-    for note in (*kept_notes, *warnings[:_MOST_WARNINGS]):
-        shown_notes.append(replace(note, text=_gist(note)))  # its first sentences
+    shown_notes += [
+        replace(note, text=_gist(note))  # its first sentences
+        for note in (*kept_notes, *warnings[:_MOST_WARNINGS])
+    ]
     num_left_out = len(warnings) - _MOST_WARNINGS
     if num_left_out > 0:
         shown_notes.append(make_note("more_warnings", number=num_left_out))
