@@ -1,6 +1,6 @@
-"""The answers to the first samples of each task, which a page shows and replays.
+"""Pick the answers to the first samples of each task, which a page shows and replays.
 
-Records become texts and steps, which `export.html` embeds.
+`export.html` embeds their texts and steps.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2
-"""Number of samples per task on a page, of the first pass only, so that the page stays small."""
+"""The number of samples per task that a page shows, which is small to keep the page small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +25,30 @@ class Answers:
     title: str
     """The request in words, such as "MT-bench, 81, turn 2"."""
     prompt: str
-    """The text of the request's turn; empty if this machine does not have the run's prompts."""
+    """The text of the request's turn, or "" if this machine does not have the run's prompts."""
     done: Mapping[str, Record]
-    """The records of answers that did not fail, by the method's label in tables."""
+    """The records of the answers that did not fail, by the method's label in tables."""
     failed: Mapping[str, str]
-    """The errors of methods that failed, by label."""
+    """The error messages of the methods that failed, by the method's label."""
 
     @property
     def by_text(self) -> Mapping[str, Sequence[str]]:
-        """The distinct texts of the answers, each with the labels of the methods that gave it."""
+        """Return the distinct texts, each with the labels of the methods that answered with it."""
         labels_by_text = defaultdict(list)
         for label, record in self.done.items():
             labels_by_text[record.text].append(label)
         return labels_by_text
 
     def in_order(self, labels: Sequence[str]) -> "Answers":
-        """The same answers in the order of `labels`. Methods without a label there are left out."""
+        """Return the answers in the order of `labels`, without methods that are not in `labels`."""
         done = {label: self.done[label] for label in labels if label in self.done}
         failed = {label: self.failed[label] for label in labels if label in self.failed}
         return replace(self, done=done, failed=failed)
 
     def replay(self, prefix: str = "") -> dict[str, Any]:
-        """The texts and the steps of the methods, in types of JSON, for the page's script.
+        """Return the texts and steps as types of JSON, for the script of the page.
 
-        `prefix` is put before the title.
+        The title begins with `prefix`.
         """
         texts = list(self.by_text)
         answers = [
@@ -64,11 +64,10 @@ class Answers:
 
 
 def _timed_steps(record: Record) -> dict[str, Any]:
-    """The times and the steps of an answer.
+    """Return the steps of an answer, and its times in seconds.
 
-    `counted` is True if the steps are known, `exact` if the ends of the tokens are known. An
-    imported answer may have only its total time, which then counts as the time of decoding. Times
-    are in seconds.
+    `counted` is True if the steps are known, and `exact` is True if the ends of the tokens are
+    known. An imported answer may have only its total time, which then counts as decode time.
     """
     lengths = _lengths(record)
     is_split = record.prefill_s is not None and record.decode_s is not None
@@ -83,29 +82,31 @@ def _timed_steps(record: Record) -> dict[str, Any]:
 
 
 def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """For the prefill and each step, where its draft tokens and all its tokens end in the text.
+    """Return two positions in the text for the prefill and each step.
 
-    `token_ends` has the number of characters up to the end of each token [tokens]; `accept_lengths`
-    has the tokens that each step emitted [steps].
+    The first is the end of the accepted draft tokens, and the second is the end of all tokens.
+    `token_ends` has the number of characters up to the end of each token [tokens]. `accept_lengths`
+    has the number of tokens that each step emitted [steps].
     """
     bounds = (0, *token_ends)
     return [(bounds[end - 1], bounds[end]) for end in accumulate((1, *accept_lengths))]
 
 
 def _lengths(record: Record) -> Sequence[int]:
-    """The tokens of each step.
+    """Return the number of tokens of each step.
 
-    Each step has one token if a server does not list them, or if the listed tokens are not all
-    tokens after the first (as in some imported answers).
+    It is 1 for all steps if a server does not list them, or if the listed steps do not add up to
+    all tokens after the first, as in some imported answers.
     """
     is_listed = 1 + sum(record.accept_lengths) == record.num_tokens
     return record.accept_lengths if is_listed else (1,) * (record.num_tokens - 1)
 
 
 def _token_ends(record: Record) -> Sequence[int]:
-    """Ends of a record's tokens in its text; evenly spaced for a record of an older version.
+    """Return where each token ends in the text.
 
-    If a server counted more tokens than its text has, they are evenly spaced, too.
+    The ends are evenly spaced for a record of an older version, and if a server counted more tokens
+    than the text has.
     """
     count = record.num_tokens
     if record.token_ends and len(record.token_ends) == count:
@@ -114,14 +115,14 @@ def _token_ends(record: Record) -> Sequence[int]:
 
 
 def pick_answers(run: Run) -> tuple[Answers, ...]:
-    """The answers to the first samples of each task: an `Answers` per request.
+    """Return the answers to the first samples of each task, with an `Answers` for each request.
 
-    The requests are those of the first pass over the prompts, for up to `SAMPLES_PER_TASK` samples
-    per task, in the order in which they ran. A record is the answer of one method to one request.
+    The requests are those of the first pass, in the order in which they ran. There are up to
+    `SAMPLES_PER_TASK` samples per task.
     """
-    # request (task, sample, turn, temperature, pass, load) -> method spelling -> its record
+    # by request, then by the method's spelling
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
-    shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # ids of the samples chosen so far
+    shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # the samples chosen so far, by task
     for record in run.records:
         key = record.key  # the request, its pass (`repeat`, from 0) and the method
         shown_ids = shown_ids_by_task[key.task]
@@ -130,21 +131,21 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
             continue  # the file of another tool lacks the text or the time of this answer
         if key.repeat == 0 and is_sample_shown:
             shown_ids.add(key.sample_id)
-            # `visible` replaces control characters by signs.
+            # `visible` shows control characters as signs.
             printable_record = replace(record, text=visible(record.text))
             records_by_request[key.request][key.method] = printable_record
-    turns_by_sample = _turns(run)  # texts of each sample's turns, by its id
+    turns_by_sample = _turns(run)  # by the sample's id
     answers = []  # an `Answers` per request
-    for request, records in records_by_request.items():  # records by method
-        turns = turns_by_sample.get(request.sample_id, ())  # none if the prompts are not here
-        # the text of the request's turn, counted from 0; "" without that turn
+    for request, records in records_by_request.items():  # `records` are by method
+        turns = turns_by_sample.get(request.sample_id, ())  # empty if the prompts are not here
+        # The text of the request's turn (from 0), or "" if the sample does not have it.
         prompt = "".join(turns[request.turn : request.turn + 1])
         answers.append(_answers(run, request, visible(prompt), records))
     return tuple(answers)
 
 
 def _turns(run: Run) -> dict[str, Sequence[str]]:
-    """The texts of each sample's turns, by the sample's id, if this machine has the prompts."""
+    """Return the texts of each sample's turns by the sample's id, if the prompts are here."""
     turns_by_sample: dict[str, Sequence[str]] = {}
     for header in run.header.prompts:  # a header for each task's prompts
         prompt_set = prompts_of_run(run.header, header)  # None if this machine lacks the texts
@@ -154,11 +155,11 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
 
 
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
-    """The answers of the header's methods to a request, in the header's order.
+    """Return the answers of a run's methods to a request, in the order of the run's header.
 
-    A request is a turn of a sample at a temperature; `prompt` is the text of this turn or "".
-    `records` are the answers to the request by the method's spelling ("pld:ngram=2"). A method
-    without an answer is left out.
+    A request is a turn of a sample at a temperature, and `prompt` is the text of this turn or "".
+    `records` are the answers to the request by the method's spelling, such as "pld:ngram=2".
+    Methods that did not answer are left out.
     """
     records_by_label = {
         method.label: records[method.spelling]
@@ -178,9 +179,9 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
 
 
 def _title(run: Run, key: RequestKey) -> str:
-    """A request in words: "MT-bench, 81, turn 2, T=1".
+    """Return a request in words, such as "MT-bench, 81, turn 2, T=1".
 
-    The turn is left out for the first turn, the temperature if the run has only one.
+    The first turn is not named, nor is the temperature if the run has only one.
     """
     words = [run.header.task_title(key.task), key.sample_id.removeprefix(f"{key.task}/")]
     if key.turn:

@@ -1,4 +1,4 @@
-"""Arrange the numbers of runs in the papers' layout: methods by task, per run and temperature.
+"""Arrange the results of runs as in the papers, with a row per method and a column per task.
 
 This module decides which numbers are shown together, and which are the best in their column.
 """
@@ -35,13 +35,14 @@ from specbench.report.run_labels import run_labels
 from specbench.report.verdict import verdict
 
 Sort = Literal["paper", "speedup"]
-"""The order of the methods: that of the papers, or the fastest first."""
+"""The order of the methods: "paper" keeps the order of the run, "speedup" puts the fastest first.
+"""
 
 
 def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> Report:
-    """The report of one or several runs, with the methods in the order `sort`.
+    """Return the report of one or several runs, with the methods in the order `sort`.
 
-    `measured` has the numbers of each run in `runs`.
+    `measured` has the metrics of each run in `runs`.
     """
     headers = [run.info for run in measured]
     labels = run_labels(headers, [facts.load_text(run) for run in measured])
@@ -66,7 +67,7 @@ def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> 
 
 
 def _title(runs: Sequence[RunMetrics]) -> str:
-    """The models, machines and dtypes of the runs, in words."""
+    """Return the models, machines and dtypes of the runs in words."""
     models = _distinct(facts.model_text(run.info) for run in runs)
     machines = _distinct(run.info.device_phrase for run in runs)
     dtypes = ", ".join(dict.fromkeys(run.info.model.precision for run in runs))
@@ -76,12 +77,12 @@ def _title(runs: Sequence[RunMetrics]) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    """The texts without duplicates, joined into one text."""
+    """Join the texts into one, leaving out duplicates."""
     return "; ".join(dict.fromkeys(texts))
 
 
 def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
-    """The tasks of all runs, followed by their mean if there are several."""
+    """Return the tasks of all runs. If there are several, their mean comes last."""
     titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
     tasks = [Task(name, title, _num_samples(runs, name)) for name, title in titles.items()]
     if len(tasks) > 1:
@@ -90,13 +91,13 @@ def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
 
 
 def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
-    """The number of a task's samples on which methods are compared, as text.
+    """Return the number of samples on which the methods are compared on a task, as text.
 
-    It is "8", or "6-8" if runs or temperatures differ, or "" if there are none. At one temperature
-    of a run, the method with the most samples counts. `task` is the task's name in records. `runs`
-    are the numbers of runs, in cells: a cell is a method at a temperature on a task.
+    It is "8", or "6-8" if runs or temperatures differ, or "" if there are no samples. At each
+    temperature of a run, the method with the most samples counts. `task` is the name in records. A
+    cell has the numbers of one method at one temperature on one task.
     """
-    # The most samples of any method, by the run's place in `runs` and by temperature.
+    # The largest number of samples of any method, by the index of the run and by temperature.
     most_samples: dict[tuple[int, float], int] = defaultdict(int)
     for i, run in enumerate(runs):
         for key, cell in run.cells.items():
@@ -114,18 +115,17 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
 def _block(
     sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
 ) -> Block:
-    """The results and the verdicts, at one temperature, of all runs that have this temperature.
+    """Return the results and verdicts of all runs that have this temperature.
 
-    `sources` are the runs with their numbers (`metrics`). `tasks` are the columns of the report's
-    tables. `sort` is the order of a run's methods: "paper" keeps the order of the run, "speedup"
-    puts the fastest first.
+    `sources` are the runs with their metrics. `tasks` are the columns of the report's tables.
+    `sort` is the order of a run's methods.
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
-    # the numbers of each run; means are missing if the run has only a part of all tasks
+    # The metrics of each run. Means are missing if the run lacks some of the tasks.
     metrics_of_runs = _comparable([source.metrics for source in sources])
     results_of_runs = []
     for source, metrics in zip(sources, metrics_of_runs, strict=True):
-        methods = _methods(metrics, temperature, tasks)  # results of each method, a list
+        methods = _methods(metrics, temperature, tasks)  # the results of each method
         if sort == "speedup":
             methods.sort(key=_speed, reverse=True)  # by mean speedup, then by tokens/s
         results = RunResults(
@@ -139,28 +139,28 @@ def _block(
 
 
 def _speed(method: MethodResults) -> list[float]:
-    """The numbers by which methods are sorted: the mean speedup, then tokens per second."""
+    """Return the sort key of a method: its mean speedup, then its tokens per second."""
     numbers = (method.overall.speedup, method.overall.pooled.tokens_per_s)
     return [value_or_none(number) or 0.0 for number in numbers]
 
 
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
-    """The numbers of the runs, in the same order, with means that can be compared between runs.
+    """Return the metrics of the runs, in order, with means that are comparable between runs.
 
-    If a run has only some of the tasks of all runs, its means over tasks become missing, with a
-    reason such as "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
+    If a run lacks some of the tasks, its means over tasks become missing, with a reason such as "4
+    of 6 tasks". A cell has the numbers of one method at one temperature on one task.
     """
-    # Per run, the names of tasks with a measured completion (`num_done` counts completions). A key
-    # with the task "" is for all tasks together.
+    # The tasks that were measured in each run. `num_done` is the number of completions. A key with
+    # the task "" is for all tasks together.
     tasks_of_runs = [
         {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
     ]
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
-        # A `Missing` with the reason if the run has only some of the tasks, else None.
+        # the reason if the run lacks some of the tasks, else None
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
-            # By method and temperature, the numbers over all tasks, with `missing_mean` as means.
+            # The numbers over all tasks, by method and temperature, with missing means.
             overall_without_means = {
                 (method, temperature): _without_means(overall, missing_mean)
                 for (method, temperature), overall in run.overall.items()
@@ -175,7 +175,7 @@ def _without_means(metrics: MethodMetrics, missing: Missing) -> MethodMetrics:
 
 
 def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list[MethodResults]:
-    """The methods of a run, with their results on each task at a temperature."""
+    """Return the methods of a run with their results on each task at a temperature."""
     columns = [_column(run, temperature, task.name) for task in tasks]
     return [
         MethodResults(
@@ -192,7 +192,7 @@ def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list
 
 
 def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskResult]:
-    """The results of all methods on a task at a temperature, with the best marked."""
+    """Return the results of all methods on a task at a temperature, with the best ones marked."""
     results = {
         method: task_result(run, CellKey(method, temperature, task)) for method in run.methods
     }
@@ -205,9 +205,9 @@ def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskRes
 
 
 def _best(numbers: dict[str, Value]) -> set[str]:
-    """The methods with the highest number, as it is shown, with two decimals.
+    """Return the methods with the highest number, as it is shown with two decimals.
 
-    `numbers` are by method. The result is empty if no method except vanilla has a number.
+    `numbers` are by method. The result is empty if only vanilla has a number.
     """
     shown = {
         method: round(number.value, 2)

@@ -1,4 +1,4 @@
-"""Make a report of finished runs, and write its files, each whole or not at all."""
+"""Make a report of finished runs and write its files, each of them whole or not at all."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ def make_report(
     sort: Sort = "paper",
     **options: Any,
 ) -> Report:
-    """Measure runs and arrange their numbers, methods in the order `sort`.
+    """Measure the runs and make their report, with the methods in the order `sort`.
 
-    `options` are other arguments of `measure`.
-    A run on servers at several loads becomes one run per load.
+    `options` are further arguments of `measure`. A run on servers at several loads becomes a run
+    for each load.
     """
     run_list = runs if isinstance(runs, Sequence) else [runs]
     runs_at_loads = [run.at(load) for run in run_list for load in run.loads]
@@ -37,7 +37,7 @@ def make_report(
 
 
 def write_report(report: Report, folder: Path, *, has_pdf: bool = False) -> list[Path]:
-    """Write every format and every plot; with `has_pdf`, plots are also written as PDF.
+    """Write the report in every format, and its plots. With `has_pdf`, write the plots as PDF too.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -49,7 +49,7 @@ def write_report(report: Report, folder: Path, *, has_pdf: bool = False) -> list
 
 
 def report_files(report: Report) -> dict[str, bytes]:
-    """The files of a report by name: the formats, then each plot as SVG and as PNG."""
+    """Return the files of a report by name: all formats, then each plot as SVG and PNG."""
     files = {
         name: text.encode()
         for form in FORMATS
@@ -59,7 +59,7 @@ def report_files(report: Report) -> dict[str, bytes]:
 
 
 def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
-    """Each plot as SVG and as PNG, by name."""
+    """Return each plot as SVG and PNG, by file name."""
     return {
         f"{plot.name}.{kind}": content
         for plot in plots
@@ -68,7 +68,7 @@ def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The columns of the LaTeX table, from a text such as "speedup,mean"; all if it is empty.
+    """Return the columns that a text such as "speedup,mean" names, or all columns for "".
 
     Raises:
         UserError: a name is unknown.
@@ -81,10 +81,10 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> Report:
-    """The report with these columns in its LaTeX table, and with the author's methods marked.
+    """Return the report with these columns in its LaTeX table, and the author's methods marked.
 
-    The table has a row per variant of a method. A variant is a method with its options, which
-    records spell "pld:ngram=2"; "pld" is its name without options.
+    The table has a row for each variant of a method. A variant is a method with its options, such
+    as "pld:ngram=2", and "pld" is the name without options.
 
     Args:
         report: the report of the runs.
@@ -95,7 +95,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
     Raises:
         UserError: the runs have no such method.
     """
-    # name without options -> spellings of all variants; spelling with options -> itself alone
+    # A name without options has all its variants. A spelling with options has only itself.
     spellings_by_name: dict[str, set[str]] = defaultdict(set)
     for block in report.blocks:  # the results at one temperature
         for method in block.methods:
@@ -104,7 +104,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
             spellings_by_name[spelling.partition(":")[0]].add(spelling)
     our_spellings: set[str] = set()
     for our_method in ours:
-        # The key that differs only in case and separators, else `our_method` itself.
+        # the key that differs only in case and separators, or else `our_method` itself
         name = same_name(our_method, spellings_by_name)
         if name not in spellings_by_name:
             raise unknown_name("method in these runs", name, spellings_by_name)
@@ -113,7 +113,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write files into a folder, which is made if it is missing.
+    """Write the files into a folder, and make the folder if it does not exist.
 
     Raises:
         RunFolderError: the folder cannot be written.

@@ -16,20 +16,20 @@ from rich.style import Style
 from specbench.errors import printable, terminal_text
 
 _NARROWEST = 24
-"""Smallest width in characters of a table's last column, if it has longer words."""
+"""The last column of a table can always shrink to this width in characters."""
 _WHOLE = re.compile(
     r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
     r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
 )
-"""Matches texts that stay on one line: commands and options with their values, which users copy;
-percentages; and labels with settings.
+"""Matches texts that are not broken between lines: commands, and options with their values, which
+users copy; percentages; and labels with settings.
 """
 
 
 class SafeConsole(Console):
-    """A console that takes no markup, and shows control characters as visible signs.
+    """A console that reads no markup, and shows control characters as visible signs.
 
-    `plain_width` is the width in a file or a pipe, the same on every machine.
+    In a file or a pipe, its width is `plain_width`, so that it is the same on every machine.
     """
 
     def __init__(self, *, plain_width: int | None = None, **options: Any) -> None:
@@ -44,19 +44,19 @@ class SafeConsole(Console):
             yield Segment(text if control else terminal_text(text), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Raise the error that is being handled. Rich would end the program silently instead."""
+        """Raise the error that is being handled, because rich would end the program silently."""
         raise
 
 
 def wrapped(text: str, stream: IO[str]) -> str:
-    """The text, with lines wrapped between words if the stream is a terminal."""
+    """Return the text. If the stream is a terminal, break the lines between words."""
     if not stream.isatty():
         return text
     return "\n".join(_lines(text, _width(stream) or 80))
 
 
 def _width(terminal: IO[str]) -> int:
-    """The number of columns: `COLUMNS` if the user set it, else the terminal's."""
+    """Return the terminal's number of columns. The variable `COLUMNS` has priority."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit():
         return int(columns)
@@ -64,7 +64,7 @@ def _width(terminal: IO[str]) -> int:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """The text in lines of up to `width` characters, broken between words.
+    """Yield the text in lines of up to `width` characters, which are broken between words.
 
     Names, addresses and commands are not broken, so that they can be copied.
     """
@@ -76,7 +76,7 @@ def _lines(text: str, width: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A text with a label to the left. On a terminal, the text is wrapped between words.
+    """A text with a label to the left. On a terminal, its lines are broken between words.
 
     Print it with `crop=False`.
     """
@@ -84,23 +84,23 @@ class Prose:
     text: str
     """The text."""
     style: str = ""
-    """Colour and weight, as a style of rich."""
+    """The colour and weight, as a style of rich."""
     label: str = ""
     """The label to the left of the first line."""
     indent: int = 0
-    """Width in characters of the margin to the left, which holds the label."""
+    """The width in characters of the left margin, which holds the label."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield the lines of the text for rich, each after a margin of `indent` characters.
+        """Yield the lines of the text, each after a margin of `indent` characters, for rich.
 
-        The margin of the first line holds the label, the margins of other lines are blank. rich
-        calls this method to print the text; `options.max_width` is the room in characters.
+        The margin of the first line has the label, and the margins of all other lines are blank.
+        `options.max_width` is the available width in characters.
         """
         style = console.get_style(self.style)  # from colour and weight, such as "bold red"
         if console.is_terminal:
             # broken at words
             lines = list(_lines(self.text, options.max_width - self.indent))
-        else:  # a file or a pipe: only the text's line breaks
+        else:  # in a file or a pipe, only the text's own line breaks
             lines = self.text.split("\n")
         margin = self.label.ljust(self.indent)
         for line in lines:
@@ -111,28 +111,29 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows of texts below headings; numbers are aligned right.
+    """Rows of texts below headings, with numbers aligned to the right.
 
-    Texts wrap at spaces, except numbers and the texts of the first column. A word that is wider
-    than its column is not broken, so that an address can be copied: print with `crop=False`.
+    Texts are broken at spaces, except for numbers and the texts of the first column. A word that is
+    wider than its column is not broken, so that an address can be copied. Print it with
+    `crop=False`.
     """
 
     headings: Sequence[str]
     """The headings of the columns."""
     rows: Sequence[Sequence[str]]
-    """The texts of each row, one per column."""
+    """The texts of each row, with one text per column."""
     are_numbers: bool = False
-    """True if all columns except the first have numbers."""
+    """True if all columns but the first have numbers."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield the lines of the table for rich: bold headings, then the rows.
+        """Yield the lines of the table, with bold headings, for rich.
 
-        `options.max_width` is the room in characters.
+        `options.max_width` is the available width in characters.
         """
         widths = self._widths(options.max_width)
         for number, row in enumerate((self.headings, *self.rows)):
             style = Style(bold=True) if number == 0 else None
-            # lines of each column
+            # the lines of each column
             folded = [
                 fill_lines(text.split(" "), width) for text, width in zip(row, widths, strict=True)
             ]
@@ -141,7 +142,7 @@ class TextTable:
                 yield Segment.line()
 
     def _line(self, texts: Sequence[str], widths: Sequence[int]) -> str:
-        """The texts of one line, each in the width of its column."""
+        """Join the texts of a line, each padded to the width of its column."""
         padded = []
         for i, (text, width) in enumerate(zip(texts, widths, strict=True)):
             blanks = " " * (width - cell_len(text))
@@ -150,18 +151,18 @@ class TextTable:
         return "  ".join(padded).rstrip()
 
     def _widths(self, max_width: int) -> list[int]:
-        """The width of each column in characters, so that a line fits into `max_width` if possible.
+        """Return the widths of the columns in characters, so that a line fits if possible.
 
-        The widest column shrinks first. A column shrinks at most to its longest word, and the last
-        column to `_NARROWEST` if its longest word is wider. The first column and columns of numbers
-        do not shrink. `self.rows` has the texts of each row, one per heading.
+        The widest column shrinks first. A column shrinks at most to the width of its longest word,
+        and the last column also further, to `_NARROWEST`. The first column and columns of numbers
+        do not shrink.
         """
-        columns = list(zip(self.headings, *self.rows, strict=True))  # texts of each column
+        columns = list(zip(self.headings, *self.rows, strict=True))  # the texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]
         # the width of the longest word in each column
         least_widths = [max(map(_longest_word, texts)) for texts in columns]
         least_widths[-1] = min(least_widths[-1], _NARROWEST)
-        # The number of columns that do not shrink: all if they have numbers, else the first.
+        # The first column does not shrink. If the columns have numbers, none of them does.
         num_fixed = len(columns) if self.are_numbers else 1
         least_widths[:num_fixed] = widths[:num_fixed]
         gaps_width = 2 * (len(widths) - 1)  # two blanks between columns
@@ -176,12 +177,12 @@ class TextTable:
 
 
 def _longest_word(text: str) -> int:
-    """The width of the longest word; for a blank text, the width of the text."""
+    """Return the width of the longest word, or of the whole text if it is blank."""
     return max(map(cell_len, text.split() or [text]))
 
 
 def fill_lines(words: Iterable[str], width: int) -> list[str]:
-    """The words in lines of up to `width` columns. A wider word has a line of its own.
+    """Arrange the words in lines of up to `width` columns. A wider word has a line of its own.
 
     Most East Asian characters take two columns.
     """
@@ -197,5 +198,5 @@ def fill_lines(words: Iterable[str], width: int) -> list[str]:
 def text_table(
     headings: Sequence[str], rows: Iterable[Iterable[str]], *, are_numbers: bool = False
 ) -> TextTable:
-    """A table of texts from outside, which are made safe to print."""
+    """Return a table of texts from outside, which are made safe to print."""
     return TextTable(headings, [[*map(printable, row)] for row in rows], are_numbers)

@@ -1,4 +1,4 @@
-"""The numbers for the note about methods that are slower than vanilla on a CPU."""
+"""Find the numbers for the note about methods that are slower than vanilla on a CPU."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.overall import MethodMetrics
@@ -9,27 +9,27 @@ from specbench.report.texts import Numbers
 
 
 def slow_on_cpu(run: RunMetrics) -> Numbers:
-    """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
+    """Return the numbers for a note about methods that accept drafts, but are slow on a CPU.
 
-    Returns `is_slower`, which is True if there is any such method, and `methods`, with an entry per
-    such method and temperature if the method's description says why it is rarely faster than
-    vanilla on a CPU. Empty on a GPU and for servers.
+    `is_slower` is True if there is such a method. `methods` has an entry for each of these methods
+    and its temperature, if the method's description says why it is rarely faster than vanilla on a
+    CPU. The result is empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
-    slow = [  # speedup below 1, MAT above 1
+    slow = [  # the speedup is below 1, and the MAT above 1
         (method, temperature)
         for (method, temperature), overall in run.overall.items()  # numbers over all tasks
         if _is_slow_though_accepting(overall)
     ]
-    # the reason why a method is rarely faster, by its name without options; empty for most
+    # why a method is rarely faster, by its name without options; empty for most methods
     reason_by_name = {name: description.slow_on_cpu for name, description in described().items()}
     slow_by_design: list[Numbers] = []
     for method, temperature in slow:
         reason = reason_by_name.get(method.partition(":")[0])
         if not reason:
             continue
-        # The cost of the steps of all tasks; `mat` and `relative` are an `Estimate` or `Missing`.
+        # the steps of all tasks; `mat` and `relative` may be missing
         cost = run.cost(method, temperature)
         slow_by_design.append(
             {

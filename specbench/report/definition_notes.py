@@ -1,6 +1,6 @@
-"""The notes that explain numbers: their definitions, bounds, marks and gaps.
+"""Make the notes that explain numbers: definitions, bounds, marks and missing numbers.
 
-This module gathers the numbers for each note, and `texts.toml` has the note's sentence.
+This module gathers the numbers of each note, and `texts.toml` has the sentences.
 """
 
 from collections import defaultdict
@@ -15,41 +15,43 @@ from specbench.report.texts import Note, Numbers, make_note
 
 
 def scope_text(runs: Sequence[RunMetrics]) -> str:
-    """What the intervals of times cover, such as "over prompts and 3 passes"."""
+    """Return what the intervals of times cover, such as "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
     return "; or ".join(f"over {text}" for text in texts)
 
 
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """The notes that define the numbers and marks of a report on these runs.
+    """Yield the notes that define the numbers and marks in the report of these runs.
 
-    A note is the sentence that `texts.toml` has under the note's key, filled with numbers.
-    `run.info` is the header of a run, from which notes have the methods' names.
+    A note is a sentence of `texts.toml` that is filled with numbers. The header `run.info` has the
+    names of the methods.
     """
     # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
         yield make_note(f"speedup_{arithmetic}")
-    yield _intervals(runs)  # what confidence intervals cover
+    yield _intervals(runs)  # what the intervals cover
     for key in _shown_numbers(runs):  # "mat", "cost" and others
         yield make_note(key)
-    has_servers = any(run.serving for run in runs)  # `serving` has the numbers of servers
+    has_servers = any(run.serving for run in runs)  # `serving` has the metrics of servers
     # the latency limits of a good request, as the user wrote them: "ttft:500,tpot:50"
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
-    # The number of tests that were corrected together, for each column with the mark "~", which
+    # For each column with the mark "~", the number of tests that were corrected together. The mark
     # means that only the interval shows a difference.
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:
         # A lossless method has the target's output distribution.
         if not all(method.is_lossless for method in run.info.method_labels):
-            # with the decode-only speedups of lossy methods above temperature 0
+            # with the speedups of decoding alone, for lossy methods above temperature 0
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
 
 
 def _intervals(runs: Sequence[RunMetrics]) -> Note:
-    """The note about intervals: what they cover ("passes" or "runs"), and their resampling."""
+    """Return the note that says what intervals cover ("passes" or "runs"), and how they were
+    resampled.
+    """
     draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
     kinds = dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)
     return make_note(
@@ -61,37 +63,37 @@ def _intervals(runs: Sequence[RunMetrics]) -> Note:
 
 
 def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
-    """The keys of the notes that define the numbers in a report on these runs.
+    """Yield the keys of the notes that define the numbers in the report of these runs.
 
-    A number is an `Estimate`, or the reason why it is missing.
+    An `Estimate` is a number that is not missing.
     """
-    # The numbers per method and temperature on a server; none without servers.
+    # The metrics of each method on a server at each temperature. Without servers, there are none.
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
-    # Seconds of a step / vanilla's, per method and temperature, by task and over all tasks.
+    # The seconds of a step / vanilla's, for each method, temperature and task, and over all tasks.
     step_costs = [cost.relative for run in runs for cost in run.costs.values()]
     # The rooflines of the runs whose memory bandwidth is known.
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
     yield "mat"
     if any(isinstance(cost, Estimate) for cost in step_costs):
         yield "cost"
-    # `no_bound` is the reason why there is no bandwidth bound of the speedup
+    # `no_bound` is the reason why there is no bandwidth bound of the speedup, else None
     if any(roofline.no_bound is None for roofline in rooflines):
-        yield "limit"  # the note about that bound
+        yield "limit"  # the note about the bandwidth bound
     if any(len(run.tasks) > 1 for run in runs):
         yield "mean"  # over the tasks
     if metrics_of_servers:
         yield "load"  # the note about times and throughputs at a load
-    # accepted tokens per draft + 1, by the server's own counters
+    # accepted tokens per draft + 1, from the server's own counters
     if any(isinstance(metrics.engine_mat, Estimate) for metrics in metrics_of_servers):
         yield "engine_mat"
 
 
 def bounds(run: RunMetrics) -> Iterator[Note]:
-    """Notes about the smallest possible MAT of methods on servers that do not list their steps.
+    """Yield notes about the smallest possible MAT on servers that do not list their steps.
 
-    There, the number of steps is computed from counts. `mat` is the MAT with this number.
-    `least_mat` is the MAT if every answer that may have taken one more step did so. There is a note
-    per method and temperature if the two differ in the digits that a report shows.
+    The number of steps of such a server is computed from counts, and `mat` is based on it.
+    `least_mat` is the MAT if every answer took one more step wherever that is possible. A method at
+    a temperature has a note if the two numbers differ in the digits that a report shows.
     """
     for (method, temperature), server in run.serving.items():
         mat = run.pooled(method, temperature).mat  # over the steps of all tasks
@@ -104,7 +106,7 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
 
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
-    """The number of tests in each column in which only an interval shows a difference."""
+    """Return the number of tests in each column in which only an interval shows a difference."""
     rankings = [
         ranking for run in runs for ranking in (*run.rankings.values(), *run.task_rankings.values())
     ]
@@ -116,7 +118,7 @@ def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
 
 
 def _has_mark(ranking: Ranking) -> bool:
-    """True if, for any speedup, only the interval shows a difference."""
+    """True if there is a speedup whose interval shows a difference, but not its test."""
     return any(
         is_alone(speedup, ranking.against_baseline[method])
         for method, speedup in ranking.speedups.items()
@@ -124,8 +126,10 @@ def _has_mark(ranking: Ranking) -> bool:
 
 
 def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
-    """Speedups of decoding alone, for lossy methods above temperature 0. Their answers differ in
-    length from vanilla's, and the prefill's share of the time depends on the length.
+    """Return the speedups of decoding alone, for lossy methods above temperature 0.
+
+    The answers of these methods differ in length from vanilla's, and the share of the prefill in
+    the total time depends on the length.
     """
     return [
         {
@@ -141,16 +145,17 @@ def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
 
 
 def gaps(run: RunMetrics) -> Iterable[Note]:
-    """Notes about missing MATs and speedups: a note per reason, with the names of the cells.
+    """Yield notes about missing MATs and speedups, with a note for each reason.
 
-    A cell is a method on a task at a temperature. If all cells of a method lack a number for the
-    same reason, the note names only the method.
+    A note names the cells that lack a number. A cell is a method on a task at a temperature. If all
+    cells of a method lack a number for the same reason, the note names only the method.
     """
-    names_by_reason: dict[str, list[Numbers]] = defaultdict(list)  # reason -> names of its cells
+    # the names of the cells, by reason
+    names_by_reason: dict[str, list[Numbers]] = defaultdict(list)
     for method in run.methods:
-        # The method's cells. A key without a task is for all tasks together.
+        # The cells of the method. A key without a task is for all tasks together.
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        # The reason for the missing speedup, which comes last, or else for the missing MAT.
+        # Why the speedup is missing, or else why the MAT is missing.
         reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()
@@ -161,7 +166,7 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
         if len(reason_by_cell) == len(cells) and len(distinct_reasons) == 1:
             names_by_reason[distinct_reasons.pop()].append({"method": method})
             continue
-        for key, reason in reason_by_cell.items():  # key: method, temperature and task
+        for key, reason in reason_by_cell.items():  # `key` has the method, temperature and task
             names = {"method": method, "task": key.task, "temperature": key.temperature}
             names_by_reason[reason].append(names)
     for reason, names_of_cells in names_by_reason.items():
