@@ -1,6 +1,6 @@
-"""The notes about how a run was made: machine, settings and samples; and findings about it.
+"""Make the notes about the machine, settings and samples of a run, and about findings.
 
-This module gathers the numbers for each note, and `texts.toml` has the note's sentence.
+This module gathers the numbers of each note, and `texts.toml` has the sentences.
 """
 
 from collections import defaultdict
@@ -30,48 +30,48 @@ _MEMORY_NOTES = {
 
 
 def fact_notes(run: RunMetrics) -> Iterable[Note]:
-    """The notes about the facts of a run. Notes without any number are left out."""
+    """Yield the notes about the facts of a run, without those that have no number."""
     for key, numbers in _facts(run):
         if any(numbers.values()):
             yield make_note(key, run.info, **numbers)
 
 
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
-    """Pairs of a note's key in `texts.toml` and the values for its text, in a report's order."""
+    """Yield keys of notes in `texts.toml`, with the values for their texts, in a report's order."""
     info = run.info  # the header of the run
     environment = info.environment  # hardware and software
     spec = info.spec.values  # the settings in effect
-    # With a single local pass, a method that reuses answers of earlier passes cannot be found out.
+    # After a single local pass, it is not known if a method reuses answers of earlier passes.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
     yield "software", {"software": environment.software_phrase, "commit": environment.commit_phrase}
     yield "run", _settings(info)  # the settings that a report prints
     yield "thinking", facts.thinking(info)  # the thinking mode, if the template has one
     yield "servers", {"servers": _servers(info)}  # the methods' servers, if there are any
-    yield "server_use", server_notes.server_use(run)  # memory and energy of servers here
-    yield "arrangement", server_notes.arrangement(info)  # started servers: together or in turns
+    yield "server_use", server_notes.server_use(run)  # memory and energy of servers on this machine
+    yield "arrangement", server_notes.arrangement(info)  # servers ran together or in turns
     yield "workers", {"workers": facts.workers(info)}  # the processes of a cluster, if any
     yield "steps", _execution(info)  # how steps were executed, and the kernels
-    yield "draft_weights", {"methods": facts.draft_weights(info)}  # output layer, rotary embedding
+    yield "draft_weights", {"methods": facts.draft_weights(info)}  # facts about their layers
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
-    yield samples(run)  # key and numbers of samples and completions
-    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # same text, several ids
-    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # servers' prompt tokens - ours
+    yield samples(run)  # samples and completions
+    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # one text, several ids
+    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # server's tokens - ours
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
     # True if nothing shows whether vanilla's server drafted.
     yield "unseen_drafts", {"is_unseen": facts.is_baseline_unseen(run)}
-    yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
-    if run.audit:  # the stored test of the output, if there was one
+    yield "lossless", {"counts": _agreements(run)}  # completions that have vanilla's tokens
+    if run.audit:  # the stored audit of the output, if there is one
         yield _audit(run.audit)
-    # By the formula of the speedup, "ours" or "paper", what the other formula would change.
+    # what the other formula of the speedup would change
     yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
-    yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
+    yield "cpu_trees", slow_on_cpu(run)  # methods that are slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
-    yield "energy", _energy(info)  # energy of each method while it ran alone
+    yield "energy", _energy(info)  # the energy of each method while it ran alone
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -101,14 +101,14 @@ def _servers(info: RunHeader) -> list[Numbers]:
 
 
 def _execution(info: RunHeader) -> Numbers:
-    """How the methods' steps were executed, and the kernels of the layers, for a note.
+    """Return how the steps of methods were executed, and the kernels of the layers, for a note.
 
     `modes` lists each mode ("graph" for CUDA graphs, "eager" for operations one by one) with its
-    methods, and a reason, which is None if none is needed. The mode of the most methods comes
-    first, without their names. `kernels` is the name of the kernels, and `reason` is why they are
-    not specbench's own, or None. Both are left out if the header (`info`) has no kernels or modes.
+    methods and a reason, which is None if none is needed. The mode of the most methods comes first,
+    and its methods are not named. `kernels` is the name of the kernels, and `reason` is why they
+    are not specbench's own, or None. Both are left out if the header has no kernels or modes.
     """
-    # (mode, reason for it or None) -> spellings of the methods, as in records
+    # The spellings of methods, by mode and by the reason for the mode, which may be None.
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for spelling, execution in info.execution.items():
         methods_by_mode[execution.mode, execution.reason].append(spelling)
@@ -126,10 +126,11 @@ def _execution(info: RunHeader) -> Numbers:
 
 
 def _threads(run: RunMetrics) -> Numbers:
-    """Numbers of CPU threads: for vanilla's steps, for all prefills, and for methods that differ.
+    """Return the numbers of CPU threads of vanilla's steps, of all prefills, and of other methods.
 
-    A method with another number also has its decode speedup with vanilla's number, per temperature,
-    from steps that were timed with both numbers. Empty if all numbers are equal.
+    `methods` are those whose number differs from vanilla's. They also have their decode speedups
+    with vanilla's number, for each temperature, if steps were timed with both numbers. The result
+    is empty if all numbers are equal.
     """
     threads = run.info.threads
     if not threads or not (threads.own or threads.of_prefill != threads.num):
@@ -142,11 +143,12 @@ def _threads(run: RunMetrics) -> Numbers:
 
 
 def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: int) -> list[float]:
-    """The decode speedups of a method, per temperature, with vanilla's number of threads.
+    """Return the decode speedups that a method would have with vanilla's number of threads.
 
-    `num` is the method's number of threads. Empty if a step was not timed with both.
+    There is a speedup for each temperature. `num` is the method's own number of threads. The list
+    is empty if a step was not timed with both numbers.
     """
-    step_s = threads.method_step_s.get(method, {})  # seconds of a step by number of threads
+    step_s = threads.method_step_s.get(method, {})  # the seconds of a step, by number of threads
     measured_s = step_s.get(str(num))
     common_s = step_s.get(str(threads.num))
     if not measured_s or not common_s:
@@ -160,11 +162,11 @@ def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: in
 
 
 def samples(run: RunMetrics) -> tuple[str, Numbers]:
-    """The key of the note about samples and completions, and its numbers.
+    """Return the key of the note about samples and completions, and its numbers.
 
-    "samples" and "done" have the smallest and the largest number of any method and temperature.
+    "samples" and "done" have the smallest and the largest number of all methods and temperatures.
     """
-    # The numbers of each method and temperature, over all tasks.
+    # the numbers of each method and temperature over all tasks
     cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
     if not cells:
         return "no_samples", {"done": [0]}
@@ -179,12 +181,12 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
 
 
 def _agreements(run: RunMetrics) -> list[Numbers]:
-    """The number of greedy completions in which each method gave vanilla's tokens.
+    """Return the number of greedy completions in which each method gave vanilla's tokens.
 
     Methods with the same numbers share an entry. `first_position` is the position of the first
     token that differs, or None.
     """
-    # (identical completions, compared completions) -> methods
+    # Methods, by their numbers of identical and of compared completions.
     methods_by_counts: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
     for method, agreement in run.agreements.items():
         counts = (agreement.num_identical, agreement.num_compared)
@@ -198,7 +200,9 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 
 
 def audit_note(audit: StoredAudit) -> Note:
-    """The note about a stored audit: its result, and the smallest error that it would find."""
+    """Return the note about a stored audit, with its result and the smallest error that it would
+    find.
+    """
     key, numbers = _audit(audit)
     return make_note(key, **numbers)
 
@@ -216,22 +220,22 @@ def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
 
 
 def _formula(run: RunMetrics) -> list[Numbers]:
-    """The smallest and the largest relative change that the other speedup formula would make.
+    """Return the smallest and largest relative change that the other speedup formula would make.
 
-    A cell (a method at a temperature on a task) has two speedups: `our_speedup`, the ratio of
-    times per token, and `paper_speedup`, the ratio of mean tokens/s. The run uses one of them. The
-    change is the other speedup / the used speedup - 1. Returns two changes with method and task, or
-    fewer if fewer than two cells have both speedups.
+    A cell is a method at a temperature on a task. It has two speedups: `our_speedup` is the ratio
+    of times per token, and `paper_speedup` is the ratio of mean tokens/s. The run uses one of them.
+    The change is the other speedup / the used speedup - 1. There are two changes, each with its
+    method and task, or fewer if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
-        if not key.task or key.method == BASELINE:  # the cell is for all tasks, or vanilla's
+        if not key.task or key.method == BASELINE:  # the cell is for all tasks, or for vanilla
             continue
         our_speedup = cell.our_speedup
         paper_speedup = cell.paper_speedup
         if isinstance(our_speedup, Estimate) and isinstance(paper_speedup, Estimate):
             paper_to_our = paper_speedup.value / our_speedup.value
-            # `arithmetic`: the formula of the run, "ours" or "paper"
+            # `arithmetic` is the formula of the run: "ours" or "paper"
             other_to_used = 1 / paper_to_our if run.arithmetic == "paper" else paper_to_our
             change = other_to_used - 1
             changes.append({"method": key.method, "task": key.task, "change": change})
@@ -240,8 +244,10 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
-    """The key of the note about memory, with the bandwidth and the numbers that follow from it."""
-    least = roofline.least_bandwidth  # the lowest of the measurements before and after the run
+    """Return the key of the note about memory, with the bandwidth and the numbers that follow from
+    it.
+    """
+    least = roofline.least_bandwidth  # the lowest bandwidth measured before or after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
         "way": bandwidth_way(run, roofline),
@@ -257,7 +263,10 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """The clock, and the share that other programs used, unless servers ran: they would count."""
+    """Return the clock of the processor, and the share that other programs used.
+
+    For a run on servers, the share is left out, since servers would count as other programs.
+    """
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}
@@ -279,7 +288,7 @@ def _gpu(info: RunHeader) -> Numbers:
 
 
 def _energy(info: RunHeader) -> Numbers:
-    """How the energy of methods was measured, and the reasons why some have none."""
+    """Return how the energy of methods was measured, and why some methods have none."""
     metered = [energy for energy in info.energy if energy.joules_per_token is not None]
     methods_by_reason: dict[str, list[str]] = defaultdict(list)
     for energy in info.energy:

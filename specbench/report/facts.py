@@ -1,4 +1,4 @@
-"""Facts from a run's header and numbers, as texts to print or as numbers for notes."""
+"""State facts about a run as texts to print, or as numbers for notes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,33 +20,33 @@ _SOURCES = {
     "paper": "published prompts",
     "hub": "prompts of the original data sets",
 }
-"""Words for the sources of prompts."""
+"""How prompts from each source are described."""
 _ORIGINAL = "bundled prompts"
-"""Words for bundled prompts that do not imitate published ones."""
+"""How bundled prompts are described if they do not imitate published ones."""
 _WHOLE_SHARE = 0.9995
-"""The smallest share that counts as all steps."""
+"""The smallest share of steps that is reported as all steps."""
 _MOST_LENGTHS = 4
-"""The most lengths of drafts that a note names."""
+"""The largest number of draft lengths that a note names."""
 _SHORT_HASH = 12
-"""Number of characters that are shown of the hash of a commit or file."""
+"""The number of characters that are shown of the hash of a commit or file."""
 
 
 def model_label(info: RunHeader) -> str:
-    """The model's title, marked if the model is a stand-in or the run is imported."""
+    """Return the model's title, with a mark for a stand-in or an imported run."""
     if info.imported:
         return f"{info.model.label} (imported)"
     return info.model.marked_label
 
 
 def model_phrase(info: RunHeader) -> str:
-    """The model's title and the formats of its numbers."""
+    """Return the model's title and the formats of its numbers."""
     return f"{model_label(info)}, {info.model.precision}"
 
 
 def model_text(info: RunHeader) -> str:
-    """The model with the Hub id and commit of its weights, if they have any.
+    """Return the model with the Hub id and commit of its weights, if they are from the Hub.
 
-    It never has a folder: reports are published, and should not show paths of the machine.
+    A folder is never named, because reports are published and should not show paths of the machine.
     """
     label = model_label(info)
     model = info.model
@@ -57,22 +57,22 @@ def model_text(info: RunHeader) -> str:
 
 
 def prompts_text(info: RunHeader) -> str:
-    """The number of prompts by source, in words; empty if unknown."""
-    sets: dict[str, list[PromptsHeader]] = defaultdict(list)  # by source in words
+    """Return the number of prompts from each source in words, or "" if it is unknown."""
+    sets: dict[str, list[PromptsHeader]] = defaultdict(list)  # by the words for the source
     for prompts in info.prompts:
         sets[_source(prompts)].append(prompts)
     return ", ".join(_counted(same_source, words) for words, same_source in sets.items())
 
 
 def _source(prompts: PromptsHeader) -> str:
-    """The source of the prompts in words."""
+    """Return the source of the prompts in words."""
     if prompts.source == "bundled" and not prompts.is_imitation:
         return _ORIGINAL
     return _SOURCES.get(prompts.source, f"prompts of {prompts.origin}")
 
 
 def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
-    """The number of prompts used, and the number available if it is larger."""
+    """Return the number of prompts that were used, and the number available if it is larger."""
     used = sum(prompts.num_prompts for prompts in sets)
     available = sum(prompts.num_available for prompts in sets)
     if used != available:
@@ -81,7 +81,7 @@ def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
 
 
 def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
-    """The tasks in which a prompt occurs under several ids, with the number of copies."""
+    """Return the tasks in which a prompt occurs under several ids, with the number of copies."""
     return [
         {"task": prompts.task, "copies": len(prompts.copies), "prompts": prompts.num_prompts}
         for prompts in info.prompts
@@ -90,10 +90,10 @@ def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def load_text(run: RunMetrics) -> str:
-    """The requested loads, then the mean and the largest number of requests in flight at once.
+    """Return the requested loads, with the mean and largest number of requests in flight at once.
 
-    These two are left out if no server ever had two requests in flight. The mean is over methods
-    and temperatures.
+    These two numbers are left out if no server ever had two requests in flight. The mean is over
+    methods and temperatures.
     """
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))
     in_flight = [server.in_flight for server in run.serving.values() if server.in_flight.most > 1]
@@ -110,14 +110,16 @@ def is_on_gpu(info: RunHeader) -> bool:
 
 
 def workers(info: RunHeader) -> list[dict[str, Any]]:
-    """The workers with their hardware, bandwidth and clocks; none without --ray."""
+    """Return the workers with their hardware, bandwidth and clocks. Only a run with --ray has
+    workers.
+    """
     return [_worker(info, name, worker) for name, worker in info.workers.items()]
 
 
 def _worker(info: RunHeader, name: str, worker: WorkerHeader) -> dict[str, Any]:
-    """A worker's machine, memory bandwidth in bytes/s, and mean GPU clock in MHz.
+    """Return a worker's machine, memory bandwidth in bytes/s, and mean GPU clock in MHz.
 
-    Numbers that are unknown are None.
+    Unknown numbers are None.
     """
     device = info.spec.values.device
     num_threads = worker.threads.num if worker.threads else None
@@ -133,7 +135,7 @@ def _worker(info: RunHeader, name: str, worker: WorkerHeader) -> dict[str, Any]:
 
 
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
-    """The facts about the machine and the run, in order, as pairs of a label and a text."""
+    """Return pairs of a label and a text with the facts about the machine and the run, in order."""
     prompts = [
         f"{prompts.title}: {prompts.num_prompts} {prompts.source}, sha256 {prompts.sha256[:12]}"
         for prompts in info.prompts
@@ -155,16 +157,16 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 
 
 def prompt_offsets(run: RunMetrics) -> list[Numbers]:
-    """The differences in tokens between prompts as servers read them and as rendered here.
+    """Return by how many tokens servers and specbench differ in their counts of the same prompts.
 
-    There is an entry per method and temperature on a server. `offset` is the server's count of a
-    prompt's tokens - our count, as text: the smallest and the largest difference of all prompts,
-    such as "-1 to +12", or "+12" if the two are equal. Servers without a difference or a count are
-    left out.
+    There is an entry for each method on a server at each temperature. `offset` is the server's
+    count of a prompt's tokens - our count. It is a text with the smallest and the largest
+    difference of all prompts, such as "-1 to +12", or "+12" if the two are equal. Servers without a
+    difference or a count are left out.
     """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        # one or two numbers of tokens; 0 without a count
+        # One or two numbers of tokens, which are 0 without a count.
         distinct_ends = dict.fromkeys((server.prompts.least_offset, server.prompts.most_offset))
         ends_as_texts = [f"{offset:+,}" if offset else "0" for offset in distinct_ends]
         if ends_as_texts != ["0"]:
@@ -174,23 +176,24 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
 
 
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
-    """The shares of steps with a draft, for methods on servers.
+    """Return the shares of steps in which methods on servers drafted.
 
-    There is an entry per method and temperature. `share` is steps with a draft / all steps.
-    `lengths` has the shares of the `_MOST_LENGTHS` most frequent numbers of draft tokens, and of
-    all others together. It is empty if all drafts have the same length, or if the server does not
-    list its drafts. Vanilla, methods whose share is unknown, and the usual case are left out: a
-    method that should draft in every step did so, and `lengths` is empty.
+    There is an entry for each method and temperature. `share` is the number of steps with a draft /
+    the number of all steps. `lengths` has the shares of the `_MOST_LENGTHS` most frequent draft
+    lengths, and the share of all other lengths. It is empty if all drafts have the same length, or
+    if the server does not list its drafts. Three kinds of methods are left out: vanilla, methods
+    with an unknown share, and methods that drafted in every step, as they should, with empty
+    `lengths`.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        share = server.drafting_share  # 0 to 1; None if unknown
+        share = server.drafting_share  # from 0 to 1, or None if it is unknown
         if method == BASELINE or share is None:
             continue
-        # The lengths of drafts with their shares, if there are several, else empty.
+        # The lengths of drafts with their shares. A single length is not shown.
         lengths = server.draft_lengths if len(server.draft_lengths) > 1 else ()
         is_whole = share >= _WHOLE_SHARE
-        # The method's name and its server's schedule show if it should draft in every step.
+        # The method's name and the server's schedule tell whether it should draft in every step.
         if is_whole and drafts_in_every_step(run.info, method) and not lengths:
             continue
         methods.append(
@@ -205,7 +208,7 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
 
 
 def _shares_by_length(lengths: Sequence[LengthShare]) -> list[Numbers]:
-    """The shares of the most frequent lengths of drafts, and of all others together."""
+    """Return the shares of the most frequent draft lengths, and the share of all other lengths."""
     shares: list[Numbers] = [
         {"tokens": length.num_tokens, "share": length.share} for length in lengths[:_MOST_LENGTHS]
     ]
@@ -215,20 +218,20 @@ def _shares_by_length(lengths: Sequence[LengthShare]) -> list[Numbers]:
 
 
 def is_baseline_unseen(run: RunMetrics) -> bool:
-    """True if a server answered for vanilla, and no count shows whether it drafts."""
+    """True if a server answered for vanilla and no count shows whether it drafts."""
     has_baseline = BASELINE in run.info.servers and BASELINE in run.methods
     return has_baseline and run.baseline_drafts is None
 
 
 def options_text(method: MethodHeader | None) -> str:
-    """The options of a method that are in effect, in words."""
+    """Return the options of a method that are in effect, in words."""
     options: dict[str, Any] = method.options if method else {}
     texts = [f"{name}={option}" for name, option in options.items() if option not in ("", None)]
     return ", ".join(texts) or "none"
 
 
 def draft_weights(info: RunHeader) -> list[dict[str, Any]]:
-    """The output layers and rotary embeddings of the methods' checkpoints."""
+    """Return facts about the output layers and rotary embeddings in the methods' checkpoints."""
     return [
         {"method": spelling, "facts": [*execution.weights_facts]}
         for spelling, execution in info.execution.items()
@@ -237,10 +240,10 @@ def draft_weights(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def weights_text(weights: WeightsHeader | None) -> str:
-    """The version of a method's draft weights in words.
+    """Return the version of a method's draft weights in words.
 
-    It is the revision on the Hub, or else the largest file with the beginning of its hash.
-    `weights` is None for a method without draft weights.
+    It is the revision on the Hub. Without one, it is the name of the largest file and the beginning
+    of its hash. `weights` is None for a method without draft weights.
     """
     if weights is None:
         return "none"
@@ -248,16 +251,16 @@ def weights_text(weights: WeightsHeader | None) -> str:
         return f"revision {weights.revision[:_SHORT_HASH]}"
     if not weights.files:
         return UNKNOWN
-    # `files` has size (`bytes`) and hash of each file by its name
+    # `files` has the size (`bytes`) and the hash of each file, by name.
     name, largest_file = max(weights.files.items(), key=lambda named_file: named_file[1].bytes)
     return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:_SHORT_HASH]}"
 
 
 def thinking(info: RunHeader) -> dict[str, Any]:
-    """The thinking mode for a note; empty without one.
+    """Return the thinking mode for a note, or an empty dict if the model has none.
 
-    `state` is "on" or "off" if the template can switch the mode; `values` are the values of its
-    switches. Otherwise `state` is "fixed" or "unknown" (see `ThinkingHeader`).
+    If the template can switch the mode, `state` is "on" or "off", and `values` are the values of
+    its switches. Otherwise `state` is "fixed" or "unknown" (see `ThinkingHeader`).
     """
     mode = info.model.chat and info.model.chat.thinking
     if not mode:

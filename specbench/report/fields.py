@@ -1,4 +1,4 @@
-"""Columns of tables over all tasks, and tables made of such columns."""
+"""Make the tables whose columns are numbers over all tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from specbench.report.task_tables import groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field(Column):
-    """A column over all tasks, with functions that make its cells."""
+    """A column for a number over all tasks, with the functions that make its cells."""
 
     text: Callable[[MethodResults], str]
-    """Makes a method's text in the column."""
+    """Returns a method's text in the column."""
     tone: Callable[[MethodResults], Tone] = lambda method: ""
-    """The judgement that gives a method's text its colour."""
+    """Returns the claim that gives a method's text its colour."""
 
 
 def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields that have a text for at least one method."""
+    """Return the fields that have a text for at least one method."""
     empty = ("", formats.NONE)
     return tuple(
         field
@@ -30,7 +30,7 @@ def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
 
 
 def make_table(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:
-    """The table with a column per field."""
+    """Return the table with a column for each field."""
 
     def cells(method: MethodResults) -> list[Cell]:
         return [Cell(field.text(method), field.tone(method)) for field in fields]

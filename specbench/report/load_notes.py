@@ -1,4 +1,4 @@
-"""The notes about loads: the best method at each load, and up to which load a method is faster.
+"""Make the notes about loads: the best method at each, and the load up to which a method is faster.
 
 A load is a number of requests that a server works on at once.
 """
@@ -16,17 +16,17 @@ from specbench.report import formats
 from specbench.report.texts import Note, Numbers, make_note
 
 LOAD_KEYS = ("at_load", "slower_at_load", "loads")
-"""Keys of these notes, which come first in a report."""
+"""The keys of the notes about loads, which come first in a report."""
 
 
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """The notes about loads, for runs in which servers got several requests at once.
+    """Yield the notes about loads, for runs in which servers got several requests at once.
 
-    For each load, a note names the method with the highest throughput. A note per method and
-    temperature says up to which load the method is faster than vanilla. `runs` has an element for
+    For each load, a note names the method with the highest throughput. For each method and
+    temperature, a note says up to which load it is faster than vanilla. `runs` has an element for
     each load of a run.
     """
-    # id of a run -> load (requests at once) -> the numbers of the run at this load
+    # the metrics of a run, by the run's id and by load
     runs_by_id: dict[str, dict[int, RunMetrics]] = {}
     for run in runs:
         loads = loads_of(run.info.spec.values)  # the loads that were asked for
@@ -42,13 +42,13 @@ def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
 
 def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
-    """A note per temperature about the method with the highest throughput at a load.
+    """Yield a note for each temperature about the method with the highest throughput at a load.
 
-    `load` is a number of requests at once, and `run` has the numbers at this load. There is no note
-    for a temperature at which no method's throughput can be compared with vanilla's.
+    `load` is a number of requests at once, and `run` has the metrics at this load. A temperature
+    has no note if no method's throughput can be compared with vanilla's.
     """
     for temperature in run.temperatures:
-        # Throughput / vanilla's, by method, without missing ratios.
+        # The throughput of each method / vanilla's, without missing ratios.
         ratios = {
             method: serving.throughput_ratio
             for (method, method_temperature), serving in run.serving.items()
@@ -59,7 +59,7 @@ def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
         if not ratios:
             continue
         best_method = max(ratios, key=lambda method: ratios[method].value)
-        vanilla = run.serving.get((BASELINE, temperature))  # None if it did not run
+        vanilla = run.serving.get((BASELINE, temperature))  # None if vanilla did not run
         ratio = ratios[best_method]
         yield make_note(
             "at_load" if ratio.value > 1 else "slower_at_load",
@@ -74,27 +74,27 @@ def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
 
 
 def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
-    """A note per method and temperature about throughputs at all loads and the break-even load.
+    """Yield a note for each method and temperature about its throughputs and its break-even load.
 
-    The break-even load is the number of requests at once at which the method is as fast as
-    vanilla. Methods are sorted by throughput / vanilla's at the highest load, the highest first. A
-    method with such a ratio at fewer than two loads has no note. `run_by_load` has a run's numbers
-    at each load, in rising order.
+    The break-even load is the number of requests at once at which the method is as fast as vanilla.
+    Methods are sorted by their throughput / vanilla's at the highest load, with the highest first.
+    A method with such a ratio at fewer than two loads has no note. `run_by_load` has the metrics at
+    each load, in rising order.
     """
     runs = [*run_by_load.values()]
     at_lowest_load, at_highest_load = runs[0], runs[-1]
 
     def highest_load_ratio(method_and_temperature: tuple[str, float]) -> float:
-        """The sort key: throughput / vanilla's at the highest load, 0 if it is missing."""
+        """Return the throughput / vanilla's at the highest load, or 0 if it is missing."""
         serving = at_highest_load.serving.get(method_and_temperature)
         return (value_or_none(serving.throughput_ratio) if serving else None) or 0.0
 
-    # `serving` has the numbers of servers by method and temperature
+    # `serving` has the metrics of servers by method and temperature.
     for method, temperature in sorted(at_lowest_load.serving, key=highest_load_ratio, reverse=True):
         if method == BASELINE:
             continue
-        ratios: dict[int, Estimate] = {}  # load -> throughput / vanilla's
-        numbers_by_load: list[Numbers] = []  # for the note, a dict per load
+        ratios: dict[int, Estimate] = {}  # the throughput / vanilla's, by load
+        numbers_by_load: list[Numbers] = []  # for the note, with a dict for each load
         for load, run in run_by_load.items():
             serving = run.serving.get((method, temperature))
             if serving is None or not isinstance(serving.throughput_ratio, Estimate):
@@ -106,7 +106,7 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
         if len(ratios) > 1:
             yield make_note(
                 "loads",
-                at_lowest_load.info,  # the header of the run, which names the method
+                at_lowest_load.info,  # has the name of the method
                 method=method,
                 temperature=temperature,
                 loads=numbers_by_load,
@@ -115,9 +115,10 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
 
 
 def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str | None:
-    """How a method's mean time to the first token (TTFT) differs from vanilla's, such as "+10 %".
+    """Return the change from vanilla's mean time to the first token (TTFT), such as "+10 %".
 
-    None if vanilla did not run (`vanilla` is None), or if either time is missing or vanilla's is 0.
+    It is None if vanilla did not run (`vanilla` is None), if either time is missing, or if
+    vanilla's is 0.
     """
     if vanilla is None:
         return None
@@ -131,24 +132,25 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
 
 
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
-    """The break-even load of a method, for the phrases of its note. A key selects a phrase.
+    """Return the break-even load of a method for its note. Each key selects a phrase of the note.
 
     - "crossing": the load at which the throughput falls to vanilla's, between the measured loads
       "last_faster" and "first_slower".
     - "everywhere": the highest load, if the method is faster than vanilla at all loads.
     - "nowhere": the lowest load, if the method is not faster at any load.
-    - "between": the range of loads in words, if the interval of the break-even load covers all.
-    - "interval": this interval in words, or None.
+    - "between": the range of loads in words, if the interval of the break-even load covers all
+      loads.
+    - "interval": the interval of the break-even load in words, or None.
 
-    Empty if the method is not faster at the lowest load, but is at a higher one. `ratios` are the
-    throughputs of the method / vanilla's by load, in rising order.
+    The result is empty if the method is not faster at the lowest load, but is faster at a higher
+    one. `ratios` are the throughputs of the method / vanilla's by load, in rising order.
     """
     crossing = break_even(ratios)
     loads = [*ratios]
-    # `load` is 0 if the method is not faster at the lowest load, and infinite if it always is.
+    # `load` is 0 if the method is not faster at the lowest load. It is infinite if it always is.
     if crossing.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
         return {}
-    interval = crossing.interval  # of the break-even load; None if unknown
+    interval = crossing.interval  # the interval of the break-even load, or None
     if interval and interval.low == 0 and math.isinf(interval.high):
         return {"between": f"between {loads[0]} and {loads[-1]} requests at once"}
     interval_text = _interval_text(interval) if interval else None
@@ -165,8 +167,12 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
 
 
 def _interval_text(interval: Interval) -> str | None:
-    """The ends of an interval of loads in words. 0 and infinity are beyond the measured loads."""
-    if interval.low == interval.high:  # both beyond the measured loads, on one side
+    """Return the ends of an interval of loads in words.
+
+    The ends 0 and infinity lie beyond the measured loads. The result is None if both ends do, on
+    the same side.
+    """
+    if interval.low == interval.high:  # both ends are beyond the measured loads, on one side
         return None
     low = formats.at_least(3, interval.low)
     high = formats.at_least(3, interval.high)

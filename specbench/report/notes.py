@@ -1,4 +1,4 @@
-"""The notes below a report: where the numbers come from, their definitions, gaps and warnings."""
+"""Gather the notes below a report: facts, definitions, missing numbers and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,38 +12,39 @@ from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import warnings
 
 _MOST_WARNINGS = 3
-"""The most warnings in a short report."""
+"""The largest number of warnings in a short report."""
 _GIST = 150
-"""The most characters of a warning in a short report: about two lines."""
+"""The largest number of characters of a warning in a short report, which are about two lines."""
 _WHOLE = "failed_completions"
-"""Key of the note that is not shortened in a short report."""
+"""The key of the note that is not cut in a short report."""
 
 
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
-    """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
+    """Return the notes of a report on these runs, without repetitions.
 
-    `labels` are the runs' names. In a report of several runs, a fact begins with the name of its
-    run. A note about a missing number, or a warning, begins with the names of all runs that have
-    it. There are no names if the note is true for all runs. No note is repeated.
+    They are facts, definitions, missing numbers and warnings. `labels` are the names of the runs.
+    In a report of several runs, a fact begins with the name of its run. A missing number or a
+    warning begins with the names of all runs that have it. A note that is true for all runs has no
+    name.
     """
-    # Notes of each run: how it was made, and the smallest possible MATs of methods on servers.
+    # The notes of each run about how it was made, and about the smallest possible MATs.
     facts_of_runs = [
         [*(imported_notes(run) if run.info.imported else fact_notes(run)), *bounds(run)]
         for run in runs
     ]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
-    # A note about a missing number, or a warning -> the labels of the runs that have it.
+    # The labels of the runs that have a missing number or a warning.
     labels_by_note: dict[Note, list[str]] = {}
     for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
-            # The note with the key "run" has the id of its run.
+            # The note "run" has the id of its run.
             is_unprefixed = note.key == "run" or note in common_facts
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
             labels_by_note.setdefault(note, []).append(label)
-    facts += load_notes(runs)  # about throughput by load, without the names of runs
+    facts += load_notes(runs)  # about throughput by load; they do not name runs
     gaps_and_warnings = [
         note if len(run_labels) == len(runs) else _with_prefix(note, f"{', '.join(run_labels)}: ")
         for note, run_labels in labels_by_note.items()
@@ -57,19 +58,20 @@ def _with_prefix(note: Note, prefix: str) -> Note:
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """The notes of a short report, from all notes of a report.
+    """Return the notes of a short report, given all notes of a report.
 
-    They are two definitions, the notes about CPUs, marks and missing numbers, the first warnings
-    (`_MOST_WARNINGS`), and the number of warnings that are left out. All but the definitions and
-    the number are cut to their first sentences. The key of a note names its sentence, which
+    They are two definitions, the notes about CPUs, marks and missing numbers, the first
+    `_MOST_WARNINGS` warnings, and the number of all other warnings. Except for the definitions and
+    this number, notes are cut to their first sentences. The key of a note names its sentence, which
     `numbers` fill.
     """
-    # Trees on a CPU; the mark "~" for a speedup that is significant alone, but not after correction
-    # for all methods; missing numbers; the mark "*" for methods that are not lossless.
+    # Trees on a CPU, the mark "~" for a speedup that is significant on its own, but not after
+    # correction for all methods, missing numbers, and the mark "*" for methods that are not
+    # lossless.
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
-    warnings = [note for note in notes if note.is_warning]  # run after run, the gravest first
-    # what the intervals cover: "over prompts and 3 passes"
+    warnings = [note for note in notes if note.is_warning]  # run after run, with the gravest first
+    # what intervals cover, such as "over prompts and 3 passes"
     scopes = [note.numbers["scope"] for note in notes if note.key == "intervals"]
     shown_notes = [
         make_note("short_speedup", scope=scopes[0] if scopes else ""),
@@ -86,14 +88,14 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """The first sentences of a note's text: as many as fit into `_GIST` characters, at least one.
+    """Return the first sentences of a note: at least one, and as many as `_GIST` characters hold.
 
     A text that fits is not cut, nor is the note about failed completions.
     """
     note_text = note.text
     if len(note_text) <= _GIST or note.key == _WHOLE:
         return note_text
-    full_stop = note_text.rfind(". ", 0, _GIST + 1)  # index of the last one that fits
+    full_stop = note_text.rfind(". ", 0, _GIST + 1)  # the last full stop that fits
     if full_stop < 0:
-        full_stop = note_text.find(". ")  # the first sentence is too long, but kept whole
+        full_stop = note_text.find(". ")  # the first sentence is too long, but is kept
     return note_text if full_stop < 0 else note_text[: full_stop + 1]
