@@ -1,4 +1,4 @@
-"""Compute, from a finished run as a pilot, how many prompts, passes and runs show a difference."""
+"""Plan with a finished run how many prompts, passes and runs would show a difference."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
@@ -6,14 +6,15 @@ from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
 _MANY_PROMPTS = 1e9
-"""So many prompts that their variance is negligible, and only passes or runs differ."""
+"""So many prompts that their variance is negligible. Only passes or runs then differ."""
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
-    """The variances of ratios of speeds in a run, at its lowest temperature, to plan other runs.
+    """Return the variances of ratios of speeds at a run's lowest temperature, to plan other runs.
 
-    The ratios are the fastest method's speed / each other method's, or its speedup over vanilla if
-    it is the only method. None if no ratio has a variance.
+    The ratios are the fastest method's speed / the speed of each other method. If a run has only
+    one method, the ratio is its speedup over vanilla. The result is None if no ratio has a
+    variance.
     """
     temperature = run.temperatures[0]
     ranking = run.rankings[temperature]
@@ -23,7 +24,7 @@ def pilot_of(run: RunMetrics) -> Pilot | None:
 
 
 def power_lines(name: str, run: RunMetrics) -> list[str]:
-    """Lines about the pilot, and a table of the prompts needed for differences of 2, 5 and 10 %.
+    """Return lines about the pilot run, with a table of the prompts that would show differences.
 
     Raises:
         UserError: the run has too few samples.
@@ -42,7 +43,7 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
 
 
 def _machine_line(run: RunMetrics, variances: Pilot) -> str:
-    """What is known of the variance between passes or runs, in words."""
+    """Say what is known of the variance between passes or runs."""
     if variances.unit_sd is None:
         return (
             "It has one pass, so the machine's variance is unknown and the plan is for prompts "
@@ -52,26 +53,27 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 
 
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
-    """The lines of a table of prompts needed: a row per difference, a column per number of units.
+    """Return the lines of a table of the prompts needed, by difference and by number of units.
 
-    A unit is a pass or a run, and `UNITS` are the numbers of units that have a column. Differences
-    in speed are relative: 0.05 is 5 %. `variances` has the variances of a log ratio of two methods'
-    speeds in `run`, between prompts and between units.
+    A unit is a pass or a run. The table has a column for each number of units in `UNITS`, and a row
+    for each relative difference in speed (0.05 is 5 %). `variances` are those of the log ratio of
+    two methods' speeds in `run`, between prompts and between units.
     """
-    kind = run.scope.kind  # the word for units: "passes" or "runs"
+    kind = run.scope.kind  # the word for the units: "passes" or "runs"
     lines = [
         f"Prompts needed to show a difference with a probability of 80 %, by number of {kind}:",
         "difference " + "".join(f"{num_units:>14}" for num_units in UNITS),
     ]
     for difference in DIFFERENCES:
-        row = f"{difference * 100:>8.0f} % "  # the line of the difference, as text
+        row = f"{difference * 100:>8.0f} % "  # the line of this difference
         for num_units in UNITS:
-            # None if even 100,000 prompts would not show the difference.
+            # None if even 100,000 prompts would not show the difference
             num_prompts = variances.prompts_for(difference, num_units)
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
-    if variances.unit_sd:  # standard deviation between units; None: unknown, 0: none
-        # The smallest relative differences that any number of prompts shows, by number of units.
+    if variances.unit_sd:  # the standard deviation between units is known and not 0
+        # The smallest relative difference that any number of prompts shows, for each number of
+        # units.
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),

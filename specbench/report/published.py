@@ -1,10 +1,10 @@
-"""Read numbers from papers and leaderboards, as printed there, to show them beside ours. Only
-`compare --explain` computes with them.
+"""Read numbers that papers and leaderboards published, to show them beside ours.
 
-A publication is a TOML file (with source, settings, the meaning of columns, and tables with their
-hardware) and a CSV file of the same name with the values. The files are in `results/published`,
-which is beside the package in a checkout, and inside it in a wheel. An installation without that
-folder has no published numbers, which is not an error.
+Only `compare --explain` computes with them. A publication is a TOML file and a CSV file of the same
+name. The TOML file has the source, its settings, the meaning of the columns, and the tables with
+their hardware. The CSV file has the values. Both are in `results/published`, which is beside the
+package in a checkout and inside it in a wheel. An installation without this folder has no published
+numbers, which is not an error.
 """
 
 import csv
@@ -20,46 +20,46 @@ from specbench.errors import UserError
 from specbench.types import ROOTS
 
 SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
-"""Tasks of ours whose exact prompts are also a task of another suite, by our names."""
+"""Our tasks whose exact prompts are also a task of another suite, which has the second name."""
 
 
 class PublishedTable(Struct, frozen=True):
     """A table of a publication."""
 
     title: str
-    """Its caption."""
+    """The caption of the table."""
     hardware: str
     """The hardware, or the words "not stated"."""
 
     @property
     def known_hardware(self) -> str:
-        """The hardware; empty if the publication does not state it."""
+        """The hardware, or "" if the publication does not state it."""
         return "" if self.hardware.startswith("not ") else self.hardware
 
 
 class Publication(Struct, frozen=True, kw_only=True):
-    """Source of published numbers."""
+    """A source of published numbers."""
 
     key: str = ""
-    """The name of its file."""
+    """The name of the file, without its ending."""
     name: str
-    """Its short name: "Spec-Bench"."""
+    """A short name, such as "Spec-Bench"."""
     title: str
-    """Title of the paper or page."""
+    """The title of the paper or page."""
     authors: str = ""
-    """The authors as printed there; empty for imported tables."""
+    """The authors as printed there, or "" for an imported table."""
     year: int = 0
-    """Year of publication; 0 for imported tables."""
+    """The year of publication, or 0 for an imported table."""
     url: str = ""
-    """Its address; empty for imported tables."""
+    """The address, or "" for an imported table."""
     files: dict[str, str] = {}
-    """Files from which an imported table was made, with their hashes."""
+    """The files from which an imported table was made, with their hashes."""
     settings: str
     """The conditions of the measurement."""
     columns: dict[str, str]
-    """The meaning of the columns."""
+    """What the columns mean."""
     table: dict[str, PublishedTable]
-    """Its tables, by the name that the CSV file uses."""
+    """The tables, by the name that the CSV file uses."""
 
 
 class PublishedValue(Struct, frozen=True):
@@ -70,19 +70,19 @@ class PublishedValue(Struct, frozen=True):
     table: PublishedTable
     """The table."""
     model: str
-    """specbench's name of the model."""
+    """The model by specbench's name."""
     method: str
-    """specbench's name of the method, without options."""
+    """The method by specbench's name, without options."""
     task: str
-    """specbench's name of the task. "mean" is the publication's mean over its tasks. The name of a
-    suite ("spec_bench") stands for all questions of the suite together.
+    """The task by specbench's name. "mean" is the publication's mean over its tasks. The name of a
+    suite, such as "spec_bench", stands for all its questions together.
     """
     temperature: float
-    """Sampling temperature."""
+    """The sampling temperature."""
     speedup: float | None = None
-    """Speedup over the publication's baseline; absent if not published."""
+    """The speedup over the publication's baseline, or None if it was not published."""
     mat: float | None = field(default=None, name="mean_accepted_tokens")
-    """Mean accepted tokens; absent if not published, like all fields below."""
+    """Mean accepted tokens. All numbers from here on are None if they were not published."""
     tokens_per_s: float | None = None
     """Tokens per second."""
     load: float | None = None
@@ -90,27 +90,27 @@ class PublishedValue(Struct, frozen=True):
     num_draft_tokens: float | None = None
     """Draft tokens per step."""
     repeat: float | None = None
-    """Number of the repetition, from 0."""
+    """The number of the repetition, from 0."""
     acceptance_rate: float | None = None
-    """Accepted draft tokens / draft tokens."""
+    """Accepted draft tokens / all draft tokens."""
     time_to_first_token_s: float | None = None
-    """Mean seconds to the first token."""
+    """The mean number of seconds to the first token."""
     time_per_token_s: float | None = None
-    """Mean seconds per token after it."""
+    """The mean number of seconds per later token."""
     settings: str = ""
     """Other settings, in words."""
 
     @property
     def where(self) -> str:
-        """The source in a few words: "Spec-Bench, NVIDIA A100 80GB"."""
+        """The source in a few words, such as "Spec-Bench, NVIDIA A100 80GB"."""
         words = (self.publication.name, self.table.known_hardware, self.settings)
         return ", ".join(filter(None, words))
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
-    """Every published speedup of a model's method on a task, or on a task with the same prompts.
+    """Return the published speedups of a method on a task, or on a task with the same prompts.
 
-    `method` is a method without options, because published values are for official settings.
+    `method` has no options, because published values are for the official settings.
     """
     tasks = {task, SAME_PROMPTS.get(task, task)}
     cell = (model, method, temperature)
@@ -125,7 +125,7 @@ def find(model: str, method: str, task: str, temperature: float) -> tuple[Publis
 
 @cache
 def published_values() -> tuple[PublishedValue, ...]:
-    """All published values, by publication, in the order of the files.
+    """Return all published values in the order of the files.
 
     Raises:
         UserError: a file cannot be read. The message has its path.
@@ -133,13 +133,14 @@ def published_values() -> tuple[PublishedValue, ...]:
     paths: dict[str, Path] = {}
     for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
-            paths.setdefault(path.stem, path)  # among equal names, the first root's file
+            # if two roots have the same name, the first one's file
+            paths.setdefault(path.stem, path)
     publications = [read_publication(path) for path in paths.values()]
     return tuple(published for cells in publications for published in cells)
 
 
 def read_publication(path: Path) -> tuple[PublishedValue, ...]:
-    """The values of a publication, from its TOML file and the CSV file of the same name.
+    """Return the values of a publication from its TOML file and its CSV file.
 
     Raises:
         UserError: a file lacks a field, or cannot be read.
@@ -156,7 +157,7 @@ def read_publication(path: Path) -> tuple[PublishedValue, ...]:
 
 
 def _cell(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
-    """The cell in a line of the CSV file. Empty columns are absent."""
+    """Return the value in a line of the CSV file. Empty columns are None."""
     columns: dict[str, Any] = {name: written for name, written in row.items() if written}
     columns["publication"] = publication
     columns["table"] = publication.table[row["table"]]

@@ -1,4 +1,4 @@
-"""Recommend a method for this machine, or say why none is recommended, and what to do next."""
+"""Recommend a method for this machine, or say why none is recommended. Then name the next step."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _SPEED_RULES = (
     "fast_prefill",
     "slowed_vanilla",
 )
-"""Keys of the warnings about speed that drafting does not explain. These warnings name methods."""
+"""The keys of warnings about speed that drafting does not explain. These warnings name methods."""
 
 
 class _Obstacle(NamedTuple):
@@ -34,50 +34,50 @@ class _Obstacle(NamedTuple):
 
 
 def recommendation(run: RunMetrics, temperature: float) -> str:
-    """Sentences about the method to use at a temperature, and about the next command.
+    """Return sentences about the method to use at a temperature, and about the next command.
 
-    If nothing can be recommended, they give the reasons. Empty for an imported run, and for a run
-    without a speedup. Speedups are means over tasks. `run` has the numbers of a run.
+    If nothing can be recommended, they give the reasons. The text is empty for an imported run, and
+    for a run without a speedup. Speedups are means over tasks.
     """
-    # The methods with a speedup, except vanilla, the fastest first, and their tests.
+    # The methods with a speedup and their tests, the fastest first, without vanilla.
     ranking = run.rankings.get(temperature, Ranking())
     if run.info.imported or not ranking.methods:
         return ""
 
     def label_of(method: str) -> str:
-        """The name in tables of a method, given its spelling in records ("pld:ngram=2")."""
+        """Return the name in tables of a method, such as "pld:ngram=2" in records."""
         return run.info.method(method).label
 
     if obstacles := [*_obstacles(run, ranking)]:
         reasons = " and ".join(obstacle.reason for obstacle in obstacles)
         remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
         return f"Nothing is recommended: {reasons}. Next: {remedies}."
-    left_out = _left_out(run)  # a method that is never recommended -> the reason in words
-    # The speedups over vanilla of methods that may be recommended.
+    left_out = _left_out(run)  # the reason for each method that is never recommended
+    # the speedups over vanilla of the methods that may be recommended
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
     }
-    # The method and those not significantly slower; None if none is shown to be faster than
-    # vanilla.
+    # The method to use, and those that are not significantly slower. It is None if no method is
+    # shown to be faster than vanilla.
     recommended = recommend(speedups, BASELINE)
-    # "on this machine", and for servers also ", 8 requests at once".
+    # "on this machine", and also ", 8 requests at once" for servers
     where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
     if recommended is None:
         sentence = f"No method is shown to be faster than vanilla {where}."
     elif recommended.not_slower:
-        # The first three, and the number of the others.
+        # the first three, and how many others there are
         close_methods = few([label_of(method) for method in recommended.not_slower])
         sentence = (
             f"Use {label_of(recommended.method)} {where}. "
             f"These are not significantly slower: {close_methods}."
         )
     else:
-        # A single run does not show how much runs differ.
+        # one run does not show how much runs differ
         in_run = "" if run.scope.kind == "runs" else " in this run"
         sentence = f"Use {label_of(recommended.method)} {where}: it is the fastest{in_run}."
     recommended_speedup = speedups[recommended.method].value if recommended else 0.0
-    # Methods that were left out and have a higher speedup than the recommended method, or any
-    # speedup if none is recommended.
+    # The left-out methods that are faster than the recommended one. If none is recommended, these
+    # are all left-out methods with a speedup.
     exceptions = [
         f"{label_of(method)} ({reason})"
         for method, reason in left_out.items()
@@ -89,15 +89,15 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 
 
 def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
-    """The reasons why no method is recommended, each with a remedy; none if all is well.
+    """Yield the reasons why no method is recommended, each with a remedy.
 
-    `ranking` has the methods with a speedup, of which there is at least one, the fastest first.
+    `ranking` has one or more methods with a speedup, the fastest first.
     """
-    if run.info.model.is_stand_in:  # weights made from those of `tiny`, the embedded model
+    if run.info.model.is_stand_in:  # its weights were made from those of `tiny`, the embedded model
         yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
     if _was_busy(run.info):
         yield _Obstacle("the machine was busy", "stop other programs")
-    # `machine` is the variance between passes or runs, None after a single pass
+    # `machine` is the variance between passes or runs. It is None after a single pass.
     if ranking.speedups[ranking.methods[0]].machine is None:
         yield _Obstacle("there is only one pass", "use --repeats 3 or --runs 5")
     if all(speedup.interval is None for speedup in ranking.speedups.values()):
@@ -105,7 +105,7 @@ def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
 
 
 def _more_prompts(run: RunMetrics) -> str:
-    """Advice on how to get enough prompts to show smaller differences."""
+    """Return advice on how to get enough prompts for smaller differences."""
     for warning in run.warnings:
         if warning.key == "few_samples":
             return f"use {with_advice(warning, run.info)['more']}"
@@ -115,8 +115,8 @@ def _more_prompts(run: RunMetrics) -> str:
 def _was_busy(info: RunHeader) -> bool:
     """True if other programs slowed the run, by the rules of the leaderboard.
 
-    Servers would count as other programs, so for a run on servers only the load before the run
-    counts. The same is true of a run whose processor was not sampled.
+    For a run on servers, only the load before the run counts, since servers would count as other
+    programs. The same holds for a run whose processor was not sampled.
     """
     if info.gpu and info.gpu.other_processes_most:
         return True
@@ -126,22 +126,22 @@ def _was_busy(info: RunHeader) -> bool:
 
 
 def _left_out(run: RunMetrics) -> dict[str, str]:
-    """The methods that are never recommended, even if they are the fastest, with the reasons.
+    """Return the methods that are never recommended, even if they are the fastest, with reasons.
 
-    A method with several reasons has the last of these: a lossy output, a failed audit (a test of
-    the output) at any temperature, a warning about its speed.
+    If a method has several reasons, the last one counts. Their order is: a lossy output, a failed
+    audit (a test of the output) at any temperature, a warning about its speed.
     """
     reason_by_method = {
         method: "its output may differ"
         for method in run.methods
         if not run.info.method(method).is_lossless
     }
-    for audit in run.audit.results if run.audit else ():  # per method and temperature
+    for audit in run.audit.results if run.audit else ():  # for each method and temperature
         if audit.status == "bug":
             reason_by_method[audit.method] = "it failed the audit"
     for warning in run.warnings:
         if warning.key in _SPEED_RULES:
-            # the numbers of these warnings have a list "methods": a dict per method
+            # these warnings have a list "methods" with a dict for each method
             reason_by_method |= {
                 numbers["method"]: "a warning says that its speed is unreliable"
                 for numbers in warning.numbers["methods"]
@@ -150,8 +150,9 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
 
 
 def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:
-    """What to do after a recommendation: find faster settings, audit the method, or use more
-    prompts. For servers, only the last is advised.
+    """Return what to do next: look for faster settings, audit the method, or use more prompts.
+
+    For servers, only the last is advised.
     """
     if not run.info.servers:
         if recommended and run.audit is None:

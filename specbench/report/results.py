@@ -1,4 +1,4 @@
-"""The content of a report: results by method and task, per run and temperature.
+"""The results of a report by method and task, for each run and temperature.
 
 `arrange` fills these types, and `sections` turns them into tables.
 """
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from specbench.report.plots.style import Plot
 
 MEAN = "mean"
-"""The name of the column with means over the tasks."""
+"""The name of the column with the means over tasks."""
 MEAN_TITLE = "Mean"
 """The heading of that column."""
 COLUMNS = ("speedup", "mat", "mean")
-"""Names of columns: the speedups on tasks, the mean accepted tokens on tasks, and the means."""
+"""The names of columns in a LaTeX table: speedups on tasks, mean accepted tokens on tasks, and
+means.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,11 @@ class Task:
     """A column of the papers' table: a task, or the mean over the tasks."""
 
     name: str
-    """The task's name in records, or `MEAN`."""
+    """The name of the task in records, or `MEAN`."""
     title: str
     """The heading."""
     n: str = ""
-    """The number of its samples, as text."""
+    """The number of samples as text."""
 
     @property
     def head(self) -> str:
@@ -52,27 +54,31 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The two numbers of a method on a task, or the reasons why they are missing."""
+    """The speedup and the MAT of a method on a task. Either may be missing, with a reason."""
 
     speedup: Value
-    """Speedup over vanilla."""
+    """The speedup over vanilla."""
     mat: Value
-    """Mean accepted tokens."""
+    """The mean accepted tokens."""
     is_best_speedup: bool = False
     """True if no method has a higher speedup on the task, in the digits that are shown."""
     is_best_mat: bool = False
     """True if no method has a higher MAT on the task, in the digits that are shown."""
     p_value: float | None = None
-    """P-value of "the speedup is 1", corrected for all methods of the task; None if not tested."""
+    """The p-value of "the speedup is 1", corrected for all methods of the task. It is None if this
+    was not tested.
+    """
 
     @property
     def mark(self) -> str:
-        """The mark "~" if only the speedup's interval shows a difference, not its test; else ""."""
+        """The mark "~" if the interval of the speedup shows a difference, but not its test.
+        Otherwise "".
+        """
         return ALONE if is_alone(self.speedup, self.p_value) else ""
 
     @property
     def reason(self) -> str | None:
-        """Why both numbers are missing; None if there is at least one number."""
+        """Why both numbers are missing, or None if there is a number."""
         if isinstance(self.speedup, Missing) and isinstance(self.mat, Missing):
             return self.mat.reason
         return None
@@ -83,23 +89,25 @@ class MethodResults:
     """One method of a run at one temperature."""
 
     method: str
-    """Its spelling in records, such as "pld:ngram=2"."""
+    """The spelling in records, such as "pld:ngram=2"."""
     label: str
-    """Its name in tables, with a star if the output may differ from vanilla's."""
+    """The name in tables, with a star if the output may differ from vanilla's."""
     tasks: tuple[TaskResult, ...]
-    """Its results, in the order of the report's tasks [tasks]."""
+    """The results on the report's tasks, in their order [tasks]."""
     overall: MethodMetrics
-    """Its numbers over all tasks."""
+    """The metrics over all tasks."""
     cost: Cost = NO_COST
-    """The cost of its steps."""
+    """The cost of the steps."""
     serving: ServingMetrics | None = None
-    """The numbers of its server; None if it ran in this process."""
+    """The metrics of the method's server, or None if it ran in this process."""
     step_bins: tuple[StepBin, ...] = ()
-    """Its MAT by position in the answer, by length of the context, and by turn."""
+    """The MAT by position in the answer, by length of the context, and by turn."""
 
     @property
     def reason(self) -> str | None:
-        """Why the method has no number on any task; None if it has one, or if reasons differ."""
+        """Why the method has no number on any task. It is None if there is a number, or if reasons
+        differ.
+        """
         reasons = {task.reason for task in self.tasks}
         return reasons.pop() if len(reasons) == 1 else None
 
@@ -109,11 +117,11 @@ class Source:
     """A run of a report."""
 
     label: str
-    """Its name, which distinguishes it from the other runs."""
+    """The name that distinguishes the run from the others."""
     metrics: RunMetrics
-    """Its numbers."""
+    """The metrics of the run."""
     run: Run
-    """Its header and records."""
+    """The header and the records."""
 
     @property
     def info(self) -> RunHeader:
@@ -126,7 +134,7 @@ class Source:
 
     @cached_property
     def categories(self) -> RunMetrics | None:
-        """The numbers by category instead of by task; None if no task has several categories."""
+        """The metrics by category instead of by task, or None if no task has several categories."""
         category_of_sample = {
             sample_id: f"{prompts.task}{BETWEEN}{category}"
             for prompts in self.info.prompts
@@ -146,16 +154,16 @@ class RunResults:
     source: Source
     """The run."""
     methods: tuple[MethodResults, ...]
-    """The results of its methods, in the order of the table's rows."""
+    """The results of the methods, in the order of the rows in tables."""
     verdict: str
     """A sentence or two about which method is the fastest."""
     recommendation: str
-    """Which method to use, or why none is recommended, and the next command; may be empty."""
+    """Which method to use and the next command, or why none is recommended. It may be ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One temperature: the results of every run that has it."""
+    """The results of all runs that have a temperature."""
 
     temperature: float
     runs: tuple[RunResults, ...]
@@ -169,7 +177,9 @@ class Block:
 
     @property
     def recommendations(self) -> list[str]:
-        """The runs' recommendations, with the names of runs unless all have the same."""
+        """The recommendations of the runs. They begin with names of runs unless all runs have the
+        same.
+        """
         labels_by_text: dict[str, list[str]] = {}
         for run in self.runs:
             if run.recommendation:
@@ -192,28 +202,27 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The content of a report, for every format: runs with their numbers, notes and plots."""
+    """All that a report shows, in any format: runs with their metrics, notes and plots."""
 
     sources: tuple[Source, ...]
     """The runs."""
     title: str
-    """Model, weights, machine and dtype."""
+    """The models, machines and dtypes."""
     prompts: str
-    """The number of prompts by source, in words; empty if unknown."""
+    """The number of prompts from each source in words, or "" if it is unknown."""
     tasks: tuple[Task, ...]
-    """The columns of the papers' table. If there are several tasks, the last column is their
-    mean.
+    """The columns of the papers' table. If there are several tasks, the last column is their mean.
     """
     blocks: tuple[Block, ...]
     """The results at each temperature."""
     notes: tuple[Note, ...]
-    """Where numbers come from, their definitions, gaps and warnings."""
+    """Facts, definitions, missing numbers and warnings."""
     scope: str
     """What the intervals of times cover, such as "over prompts and 3 passes"."""
     plots: "tuple[Plot, ...]" = ()
-    """The plots with data."""
+    """The plots that have data."""
     columns: tuple[str, ...] = COLUMNS
-    """The columns of the LaTeX table, some of `COLUMNS`."""
+    """The columns of the LaTeX table, which are some of `COLUMNS`."""
     ours: tuple[str, ...] = ()
     """The methods that the LaTeX table marks as the author's."""
 
@@ -239,18 +248,21 @@ class Report:
 
     @property
     def is_one_pass(self) -> bool:
-        """True if no run has a second pass, so that no claims are made."""
+        """True if no run has a second pass, so that nothing is claimed."""
         return not any(source.metrics.scope.is_estimated for source in self.sources)
 
     def methods_of(self, source: Source) -> tuple[str, ...]:
-        """The methods of a run in the order of its first table, for all lists of a page."""
+        """Return the methods of a run in the order of its first table.
+
+        All lists of a page have this order.
+        """
         runs = [run for block in self.blocks for run in block.runs if run.source is source]
         methods = runs[0].methods if runs else ()
         return tuple(method.method for method in methods)
 
     @property
     def panels(self) -> list[tuple[str, RunResults]]:
-        """A heading, and the results of a run at a temperature, in the order of the tables."""
+        """Pairs of a heading and the results of a run at a temperature, in the tables' order."""
         return [
             (block.heading if self.is_one_run else f"{block.heading}, {run.source.label}", run)
             for block in self.blocks
@@ -265,10 +277,11 @@ class Report:
 
 
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
-    """Speedup and MAT of a method at a temperature on a task; for the task `MEAN`, over all tasks.
+    """Return the speedup and MAT of a method on a task, or over all tasks for the task `MEAN`.
 
-    The result also has the p-value of "as fast as vanilla", which is None if it was not tested. The
-    numbers are missing if the method did not run there. `key` is the method, temperature and task.
+    The result also has the p-value of "as fast as vanilla", which is None if this was not tested.
+    Numbers are missing if the method did not run there. `key` has the method, the temperature and
+    the task.
     """
     p_value = p_value_of(run, key)  # corrected for the methods of the task
     if key.task == MEAN:
@@ -276,15 +289,15 @@ def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
         return TaskResult(overall.speedup, overall.mat, p_value=p_value)
     cell = run.cells.get(key)  # the numbers on the task
     if cell is None:
-        # Both numbers are missing, with the reason that the method did not run.
+        # the method did not run
         return TaskResult(NOT_RUN, NOT_RUN, p_value=p_value)
     return TaskResult(cell.speedup, cell.mat, p_value=p_value)
 
 
 def p_value_of(run: RunMetrics, key: CellKey) -> float | None:
-    """The p-value of "as fast as vanilla", corrected for all methods; None if not tested.
+    """Return the p-value of "as fast as vanilla", corrected for all methods.
 
-    `key.task` is a task, or `MEAN` for the mean over tasks.
+    It is None if this was not tested. `key.task` is a task, or `MEAN` for the mean over tasks.
     """
     if key.task == MEAN:
         ranking = run.rankings.get(key.temperature)

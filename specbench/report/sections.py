@@ -1,4 +1,4 @@
-"""The tables of a report, one function each: a report -> a `Table` for every writer.
+"""Make the tables of a report, with a function for each. All formats write these tables.
 
 A column of the overview or of the latencies is a `Field` in a tuple below. `step_costs` makes the
 table of the costs of steps, and `task_tables` makes the tables by task and by category.
@@ -22,23 +22,22 @@ from specbench.report.task_tables import MAT, OR_UNKNOWN, SPEEDUP, Part, groups,
 
 
 def has_speedup(block: Block) -> bool:
-    """True if a method has a speedup on any task, or over all tasks."""
+    """True if a method has a speedup on a task, or over all tasks."""
     results = [task for method in block.methods for task in method.tasks]
     return any(isinstance(task.speedup, Estimate) for task in results)
 
 
 def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
-    """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
+    """Return the short table of a temperature: mean speedup, tokens/s, MAT, and a column per task.
 
     The column of a task has speedups, which `part` makes with or without intervals. If no method
     has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. If there
     is only one task, its speedup replaces the mean, and there are no columns of tasks. If there is
     little room, the last tasks are dropped first. `block` has the results at the temperature.
     """
-    *tasks, last_task = report.tasks  # the last one is the mean, or the only task
+    *tasks, last_task = report.tasks  # the last is the mean, or the only task
     is_mean = last_task.name == MEAN
-    # The columns over all tasks: tokens/s and MAT. A column without a text for any method is left
-    # out. A field has the column, and makes each method's text in it.
+    # The columns over all tasks, tokens/s and MAT, unless no method has a text in the column.
     fields = with_text(_at_loads(_SCREEN, block), block)
     columns: list[Column] = [*fields]
     shows_speedup = has_speedup(block)
@@ -51,22 +50,23 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         if is_mean:
             title += ", overall and by task"
     if not is_mean:
-        title += f" on {last_task.head}"  # its title and number of samples
-    # If room is short, columns with the highest rank are dropped first: tasks before MAT.
+        title += f" on {last_task.head}"  # the task's title and number of samples
+    # If there is little room, columns with the highest rank are dropped first. These are the tasks.
     first_rank = 1 + max((field.rank for field in fields), default=0)
     columns += [  # `n` is the number of samples
         Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, first_rank)
     ]
 
     def cells_of(method: MethodResults) -> list[Cell]:
-        """The cells of a method's row, in the order of `columns`."""
-        partial = method.overall.partial  # the reason if the method lacks tasks, else None
-        # `method.reason` is why it has no number on any task; None if it has one, or if reasons
-        # differ.
+        """Return the cells of a method's row, in the order of `columns`."""
+        # why the mean is missing for a method that lacks tasks, else None
+        partial = method.overall.partial
+        # `method.reason` is why it has no number on any task. It is None if there is a number, or
+        # if reasons differ.
         reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
-            # The mean speedup ± half the width of its interval, or "±?" if this is missing.
+            # The mean speedup ± half the width of its interval. "±?" stands for a missing interval.
             cells_over_tasks = [OR_UNKNOWN.cell(method.tasks[-1]), *cells_over_tasks]
         cells_by_task = [part.cell(task_result) for task_result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]
@@ -76,8 +76,9 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
-    """The tables of a block that have numbers: `main`, which depends on the format, and the others.
-    If the block `is_loaded`, throughput comes first.
+    """Return the tables of a block that have numbers: `main`, made for the format, and others.
+
+    Throughput comes first if the block `is_loaded`.
     """
     candidates = [
         main,
@@ -91,7 +92,7 @@ def tables(report: Report, block: Block, main: Table) -> list[Table]:
 
 
 def is_loaded(block: Block) -> bool:
-    """True if servers got several requests at once, or requests at a rate."""
+    """True if servers got several requests at once, or a rate of requests."""
     loads = [load for run in block.runs for load in loads_of(run.source.info.spec.values)]
     is_several = any(load not in (NO_LOAD, ONE_AT_A_TIME) for load in loads)
     return is_several and bool(served(block).methods)
@@ -103,7 +104,7 @@ def _same_as_vanilla(method: MethodResults) -> str:
 
 
 def _bracketed(method: MethodResults) -> str:
-    """The mean speedup, with its interval or with words for why it has none."""
+    """Return the mean speedup with its interval, or with words for why it has none."""
     speedup = method.overall.speedup
     spread = formats.brackets(speedup)
     if formats.no_interval(speedup):
@@ -112,7 +113,9 @@ def _bracketed(method: MethodResults) -> str:
 
 
 def _tokens_per_s(method: MethodResults) -> str:
-    """Tokens/s over the answers on all tasks; missing for a method that lacks tasks."""
+    """Return the tokens/s over the answers on all tasks. They are missing if the method lacks
+    tasks.
+    """
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
@@ -137,27 +140,27 @@ _OVERVIEW = (
 
 
 def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields; tokens/s are "per request" if the block `is_loaded`."""
+    """Return the fields. Their tokens/s are "per request" if the block `is_loaded`."""
     per_request = replace(_RATE, heading="tok/s per\nrequest") if is_loaded(block) else _RATE
     return tuple(per_request if field is _RATE else field for field in fields)
 
 
 def overview(report: Report, block: Block) -> Table:
-    """The table of numbers over all tasks for which the papers' table has no room."""
+    """Return the table of the numbers over all tasks that the papers' table does not have."""
     where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {report.scope})"
     return make_table(title, report, block, _at_loads(_OVERVIEW, block))
 
 
 def _server_field(heading: str, text: Callable[[ServingMetrics], str], *, rank: int = 0) -> Field:
-    """A column about servers, which is empty for a method without one."""
+    """Return a column about servers, which is empty for a method without a server."""
     return Field(
         heading, rank=rank, text=lambda method: text(method.serving) if method.serving else ""
     )
 
 
 def _in_flight(server: ServingMetrics) -> str:
-    """The mean and the largest number of requests at once; empty if it was never more than one."""
+    """Return the mean and the largest number of requests at once, or "" if it was never above 1."""
     in_flight = server.in_flight
     return f"{in_flight.mean:.1f} ({in_flight.most})" if in_flight.most > 1 else ""
 
@@ -183,13 +186,13 @@ _THROUGHPUT = (
 
 
 def throughput(report: Report, block: Block) -> Table:
-    """Requests and tokens per second of each method; no columns without a server."""
+    """Return the table of requests and tokens per second. Without servers, it has no columns."""
     block = served(block)
     return make_table("Throughput of all requests", report, block, with_text(_THROUGHPUT, block))
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
-    """A column for a time in milliseconds. `path` is the attribute of `MethodResults` with it."""
+    """Return a column of times in milliseconds. `path` names the attribute of `MethodResults`."""
     seconds = attrgetter(path)
     return Field(heading, task, text=lambda method: formats.figures(seconds(method), 1e3))
 
@@ -205,13 +208,13 @@ _SERVED_LATENCY = tuple(
     for name in TIMES
     for path in ("mean", *(f"percentiles.{which}" for which in _PERCENTILES))
 )
-"""Columns of the times of servers, by the names that `vllm bench serve` uses."""
+"""The columns of the times of servers, with the names that `vllm bench serve` uses."""
 
 
 def latency(report: Report, block: Block) -> Table:
-    """The table of times to the first token and per later token; for servers, the client's times.
+    """Return the table of times in milliseconds to the first token, and per later token.
 
-    They are in milliseconds.
+    For servers, they are the times that the client measured.
     """
     title = "Latency in milliseconds"
     on_servers = served(block)
@@ -221,5 +224,5 @@ def latency(report: Report, block: Block) -> Table:
 
 
 def served(block: Block) -> Block:
-    """The block with only those methods that ran on servers."""
+    """Return the block with only the methods that ran on servers."""
     return block.only(lambda method: method.serving is not None)

@@ -1,4 +1,4 @@
-"""The numbers for notes about servers: how they took turns, and their memory and energy."""
+"""Find the numbers for notes about servers: how they took turns, and their memory and energy."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.server_use import served_joules_per_token, uses_of
@@ -7,7 +7,7 @@ from specbench.report.texts import Numbers
 
 
 def arrangement(info: RunHeader) -> Numbers:
-    """If servers were up together or in turns, and the memory that decided it, for a note."""
+    """Return whether servers ran together or in turns, and the memory that decided it."""
     turns = info.arrangement
     if turns is None:
         return {}
@@ -21,14 +21,14 @@ def arrangement(info: RunHeader) -> Numbers:
 
 
 def server_use(run: RunMetrics) -> Numbers:
-    """Memory and energy of the servers on this machine, and what was not measured, for a note.
+    """Return the memory and energy of the servers on this machine for a note.
 
-    `methods` has an entry per method and temperature whose memory is known: the largest `memory`
-    and `gpu_memory` in bytes, None if unknown, and `joules` per token without an idle server's,
-    which may be missing. `meters` are the GPUs and processor packages with energy counters. `idle`
-    is their largest power in watts with an idle server, and `tick` the seconds between two changes
-    of the slowest counter; both are None without counters. `absent` has the reasons why energy was
-    not measured.
+    `methods` has an entry for each method and temperature with known memory. `memory` and
+    `gpu_memory` are the largest numbers of bytes, or None if unknown. `joules` is the energy per
+    token without that of an idle server, and may be missing. `meters` are the GPUs and processor
+    packages with energy counters. `idle` is the largest power in watts with an idle server, and
+    `tick` has the seconds between two changes of the slowest counter. Both are None without
+    counters. `absent` has the reasons why energy was not measured.
     """
     methods: list[Numbers] = []
     for method, temperature in run.serving:  # metrics by method and temperature
@@ -38,7 +38,7 @@ def server_use(run: RunMetrics) -> Numbers:
             for block in run.info.blocks
             if (block.method, block.temperature) == (method, temperature)
         ]
-        uses = uses_of(blocks)  # the memory and energy of each block that recorded them
+        uses = uses_of(blocks)  # the memory and energy of the blocks that recorded them
         numbers = {
             "memory": max((use.memory_bytes or 0 for use in uses), default=0) or None,
             "gpu_memory": max((use.gpu_memory_bytes or 0 for use in uses), default=0) or None,
@@ -47,7 +47,7 @@ def server_use(run: RunMetrics) -> Numbers:
         if numbers["memory"] or numbers["gpu_memory"]:
             methods.append({"method": method, "temperature": temperature, **numbers})
     all_uses = uses_of(run.info.blocks)
-    metered = [use for use in all_uses if use.meters]  # those whose energy was measured
+    metered = [use for use in all_uses if use.meters]  # the blocks whose energy was measured
     return {
         "methods": methods,
         "meters": [*dict.fromkeys(meter for use in metered for meter in use.meters)],

@@ -8,28 +8,28 @@ from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import groups
 
 HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn": "turn"}
-"""The first lines of the headings, by axis: tokens of the answer before a step, tokens of prompt
-and answer before a step, or the turn.
+"""The first lines of the headings, by axis. An axis is the number of answer tokens before a step,
+the number of prompt and answer tokens before it, or the turn.
 """
 
 
 def step_bin_table(report: Report, block: Block) -> Table:
-    """The table of MAT by bins of steps: a row per method, a column per bin.
+    """Return the table of MAT with a row per method and a column per bin of steps.
 
-    A bin is the steps in a range of an axis: tokens of the answer before the step, tokens of the
-    context, or turn. A bin has a column if any method has a number in it, and its axis has a second
-    such bin: a single bin says no more than the MAT of all steps. So the table may have no columns.
-    `block` has the results at a temperature.
+    A bin is the steps in a range of an axis: answer tokens before the step, context tokens, or
+    turn. A bin has a column if a method has a number in it, and if its axis has a second such bin,
+    since a single bin says no more than the MAT of all steps. Therefore the table may have no
+    columns. `block` has the results at a temperature.
     """
-    # A bin per column, taken from any method: its axis and range are equal for all methods.
+    # A bin for each column, from any method. Its axis and range are the same for all methods.
     shown_bins = [step_bin for axis in HEADINGS for step_bin in _bins_of_axis(block, axis)]
     columns = tuple(
         Column(f"{HEADINGS[shown_bin.axis]}\n{shown_bin.range_text}") for shown_bin in shown_bins
     )
 
     def cells(method: MethodResults) -> list[Cell]:
-        """The MATs of a method, one per column; a dash if it has no steps or too few prompts."""
-        # The method's bins, by axis and by the start of their range.
+        """Return the MATs of a method, or a dash where it has no steps or too few prompts."""
+        # the method's bins, by axis and by the start of their range
         bin_of_method = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
         return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]
 
@@ -42,7 +42,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
 
 
 def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:
-    """The bins of an axis in which any method has a number, in order; empty if there is only one.
+    """Return the bins of an axis in which a method has a number, unless there is only one.
 
     Each bin is that of the first method with a number, since the range is the same for all.
     """
@@ -56,6 +56,6 @@ def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:
 
 
 def _cell(step_bin: StepBin | None) -> Cell:
-    if step_bin is None:  # no step of the method is there
+    if step_bin is None:  # the method has no step there
         return Cell(formats.NONE)
     return Cell(formats.mat(step_bin.mat) + formats.plus_minus(step_bin.mat))

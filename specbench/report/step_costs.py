@@ -1,4 +1,4 @@
-"""Make the table of the costs of a step: its time and phases, bytes read, energy and memory."""
+"""Make the table of what a step costs: time and phases, bytes read, energy and memory."""
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
@@ -9,7 +9,7 @@ from specbench.report.table import Table
 
 
 def _phase(name: str, rank: int = 0) -> Field:
-    """The column for a phase of a step, in steps of vanilla. `name` is its field in `Phases`."""
+    """Return the column for a step's phase, in steps of vanilla. `name` is a field of `Phases`."""
 
     def text(method: MethodResults) -> str:
         phases = method.cost.relative_phases
@@ -24,7 +24,10 @@ def _peak_memory(method: MethodResults) -> str:
 
 
 def _share_of_bound(method: MethodResults) -> str:
-    """The decode speedup / the bandwidth bound, which may exceed 1. Vanilla is its own bound."""
+    """Return the decode speedup / the bandwidth bound, which may exceed 1.
+
+    The text is empty for vanilla, which is its own bound.
+    """
     share = method.cost.reached
     if method.method == BASELINE:
         return ""
@@ -32,11 +35,11 @@ def _share_of_bound(method: MethodResults) -> str:
 
 
 _FAST = 1e12
-"""Bytes/s from which the speed of reading is shown in TB/s instead of GB/s."""
+"""The speed of reading in bytes/s from which it is shown in TB/s instead of GB/s."""
 
 
 def _figures(number: float) -> str:
-    """The number with three significant figures; a dash for 0, which stands for unknown."""
+    """Write the number with three significant figures. 0 means unknown and becomes a dash."""
     return formats.figures(Estimate(number)) if number else formats.NONE
 
 
@@ -87,7 +90,10 @@ _COSTS = (
 
 
 def step_costs(report: Report, block: Block) -> Table:
-    """The table of numbers that explain a speedup. It has no columns if no step can be compared."""
+    """Return the table of numbers that explain a speedup.
+
+    It has no columns if no step can be compared.
+    """
     can_compare = any(isinstance(method.cost.relative, Estimate) for method in block.methods)
     fields = with_text(_COSTS, block) if can_compare else ()
     title = "Cost of a step over all tasks, without prefill (decode speedup = MAT / step cost)"

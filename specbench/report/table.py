@@ -1,4 +1,4 @@
-"""A table of texts, with labelled groups of rows, which all formats of a report draw.
+"""A table of texts with labelled groups of rows, which all formats of a report draw.
 
 The formats add markup, colours and widths.
 """
@@ -10,11 +10,11 @@ from typing import Literal, Self, TypeVar
 from specbench.analysis.stats.estimates import Interval
 
 METHOD = "Method"
-"""The heading of the column of labels."""
+"""The heading of the column with labels."""
 
 Tone = Literal["", "good", "bad", "unsure", "missing"]
-"""What is claimed about a speedup: faster (good), slower (bad), or no significant difference
-(unsure). It is "" if nothing is claimed, and "missing" without a number.
+"""The claim about a speedup: faster (good), slower (bad), or no significant difference (unsure). It
+is "" if nothing is claimed, and "missing" if there is no number.
 """
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ class Cell:
     tone: Tone = ""
     """What is claimed about the number."""
     is_best: bool = False
-    """True for the best number of a column."""
+    """True for the best number in a column."""
     interval: Interval | None = None
-    """The number's interval, which only some formats show."""
+    """The interval of the number, which only some formats show."""
     reason: str | None = None
-    """Why there is no number; None if there is one."""
+    """Why there is no number, or None if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,17 @@ class Column:
     heading: str
     """The heading, which may have line breaks."""
     task: str = ""
-    """A title, such as a task's, above the headings of neighbouring columns."""
+    """A title above the headings of adjacent columns, such as that of a task."""
     rank: int = 0
-    """Columns with the highest rank are dropped first if there is little room; rank 0 stays."""
+    """If there is little room, columns with the highest rank are dropped first. Rank 0 always
+    stays.
+    """
     short: str = ""
-    """The heading where there is little room; empty for `heading`."""
+    """The heading if there is little room, or "" to use `heading`."""
 
     @property
     def title(self) -> str:
-        """Task and heading on one line."""
+        """The task and the heading on one line."""
         return f"{self.task} {self.heading}".replace("\n", " ").strip()
 
 
@@ -60,17 +62,17 @@ class Row:
     """The cells of one method."""
 
     method: str
-    """Its spelling in records; empty if the row is not a method's."""
+    """The spelling in records, or "" if the row is not for a method."""
     label: str
-    """Its name in the first column."""
+    """The name in the first column."""
     cells: tuple[Cell, ...]
-    """The cells, one per column."""
+    """The cells, with one per column."""
     has_failed: bool = False
     """True if the method has failed samples."""
 
     @property
     def reason(self) -> str | None:
-        """The reason that all cells share; None if they do not share one."""
+        """The reason that all cells have, or None if they do not have the same one."""
         reasons = {cell.reason for cell in self.cells}
         return reasons.pop() if len(reasons) == 1 else None
 
@@ -80,7 +82,7 @@ class Group:
     """Rows below a label."""
 
     label: str
-    """The run's name; empty for a single run."""
+    """The name of the run, or "" if there is only one."""
     rows: tuple[Row, ...]
 
 
@@ -89,11 +91,11 @@ class Table:
     """Columns and groups of rows below a title."""
 
     title: str
-    """The title; may be empty."""
+    """The title, which may be ""."""
     columns: tuple[Column, ...]
-    """All columns except that of the labels."""
+    """All columns except the one with labels."""
     groups: tuple[Group, ...]
-    """The rows, in a group per run or task."""
+    """The rows, with a group for each run or task."""
     heading: str = METHOD
     """The heading of the column with labels."""
 
@@ -103,7 +105,7 @@ class Table:
         return tuple(row for group in self.groups for row in group.rows)
 
     def take(self, indices: Sequence[int]) -> Self:
-        """The table with only the columns that have these indices, in this order."""
+        """Return the table with only the columns at these indices, in this order."""
         groups = []
         for group in self.groups:
             rows = [replace(row, cells=tuple(row.cells[i] for i in indices)) for row in group.rows]
@@ -112,10 +114,10 @@ class Table:
         return replace(self, columns=columns, groups=tuple(groups))
 
     def by_task(self, cells: Sequence[T]) -> list[tuple[str, list[T]]]:
-        """Cells of a row, or columns, grouped by task. A cell without a task is a separate group.
+        """Group the cells of a row, or the columns, by task. A cell without a task stands alone.
 
-        Returns pairs of a task's title, empty without a task, and the cells. `cells` has an element
-        per column.
+        Returns pairs of the task's title, which is "" without a task, and the cells. `cells` has an
+        element per column.
         """
         gathered: list[tuple[str, list[T]]] = []
         for column, cell in zip(self.columns, cells, strict=True):

@@ -23,35 +23,36 @@ from specbench.report.results import (
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
 _MARKED = "significant on its own, not after correcting for the methods of a row"
-"""The meaning of the mark "~" in a table by category."""
+"""What the mark "~" means in a table by category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A number of a task, which has a column below the task's title."""
+    """A number of a task, with a column below the task's title."""
 
     heading: str
     """The column's heading."""
     cell: Callable[[TaskResult], Cell]
     """Makes a method's cell from its result on the task."""
     short: str = ""
-    """The heading where there is little room."""
+    """The heading if there is little room, or "" to use `heading`."""
 
     def column(self, task: str) -> Column:
         return Column(self.heading, task, short=self.short)
 
 
 def tone(result: TaskResult) -> Tone:
-    """What is claimed about the speedup of a method on a task, which gives its colour.
+    """Return the claim about the speedup of a method on a task, which gives its colour.
 
-    It is "good" or "bad" if the speedup is significantly above or below 1, after correcting for all
-    methods of the task; "unsure" if it is not significant; "" if it was not tested, as in a
-    single pass, or has no interval; "missing" if there is no speedup.
+    It is "good" or "bad" if the speedup is significantly above or below 1, after correction for all
+    methods of the task. It is "unsure" if the speedup is not significantly different from 1. It is
+    "" if the speedup has no interval or was not tested, as in a single pass. It is "missing" if
+    there is no speedup.
     """
     speedup = result.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
-    # `p_value` is the corrected p-value of "as fast as vanilla", or None if not tested.
+    # `p_value` is the corrected p-value of "as fast as vanilla", or None if this was not tested.
     if formats.interval_of(speedup) is None or result.p_value is None:
         return ""
     if not is_claimed(result.p_value):
@@ -60,7 +61,7 @@ def tone(result: TaskResult) -> Tone:
 
 
 def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
-    """A function that makes cells with a speedup, and its interval as text, written by `spread`."""
+    """Return a function that makes cells with a speedup and its interval, which `spread` writes."""
 
     def cell(task: TaskResult) -> Cell:
         return Cell(
@@ -89,16 +90,18 @@ def _mat(task: TaskResult) -> Cell:
 SPEEDUP = Part("speedup", _speedup(_no_spread), short="speed")
 """The speedup alone."""
 PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
-"""The speedup with half the width of its interval."""
+"""The speedup ± half the width of its interval."""
 OR_UNKNOWN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")
-"""The speedup with half the width of its interval, or a sign for a missing interval."""
+"""The speedup ± half the width of its interval. " ±?" stands for a missing interval."""
 MAT = Part("MAT", _mat)
 """The mean accepted tokens."""
 
 
 def on_screen(report: Report, block: Block) -> Part:
-    """The speedup with half the width of its interval, for a terminal. Missing intervals are
-    marked if any task has an interval. If none has one, a note says so instead.
+    """Return the speedup with its interval for a terminal.
+
+    Missing intervals are marked if any task has an interval. If none has one, a note says so
+    instead.
     """
     has_interval = any(
         formats.interval_of(result.speedup)
@@ -110,7 +113,7 @@ def on_screen(report: Report, block: Block) -> Part:
 
 
 def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
-    """The papers' table, with the numbers `parts` of every method on every task."""
+    """Return the papers' table, with the numbers `parts` of each method on each task."""
     columns = [part.column(task.head) for task in report.tasks for part in parts]
 
     def cells(method: MethodResults) -> list[Cell]:
@@ -120,7 +123,7 @@ def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)
 
 
 def mean_first(report: Report, block: Block) -> Table:
-    """The papers' table with the mean over the tasks before the tasks."""
+    """Return the papers' table with the mean over the tasks as its first columns."""
     table = by_task(report, block)
     mean_columns = [i for i, column in enumerate(table.columns) if column.task == MEAN_TITLE]
     task_columns = [i for i, column in enumerate(table.columns) if column.task != MEAN_TITLE]
@@ -128,19 +131,18 @@ def mean_first(report: Report, block: Block) -> Table:
 
 
 def by_category(report: Report) -> list[Table]:
-    """The tables by category of all runs whose prompts have categories.
+    """Return the tables by category of all runs whose prompts have categories.
 
-    If the report has several runs, titles of tables have the run's name. A source is a run.
+    If there are several runs, the titles of tables begin with the name of the run.
     """
     tables: list[Table] = []
     for source in report.sources:
-        if source.categories is None:  # numbers by category; None if no task has several
+        if source.categories is None:  # no task has several categories
             continue
-        # A table per temperature. `info` is the header of the run.
+        # a table for each temperature
         methods = report.methods_of(source)
         for table in category_tables(source.info, source.categories, methods):
             if not report.is_one_run:
-                # The label of a source is the run's name.
                 table = replace(table, title=f"{source.label}: {table.title}")
             tables.append(table)
     return tables
@@ -149,19 +151,18 @@ def by_category(report: Report) -> list[Table]:
 def category_tables(
     header: RunHeader, categories: RunMetrics, methods: Sequence[str]
 ) -> Iterable[Table]:
-    """A table per temperature of a run: a group of rows per task with a row per category.
+    """Yield a table for each temperature of a run, with a group per task and a row per category.
 
-    Each of the methods has two columns: its speedup and its MAT. `categories` are the numbers of
-    the run with "task / category" in place of each task. `header` has the names of methods and
-    tasks.
+    Each method has two columns, its speedup and its MAT. `categories` are the metrics of the run
+    with "task / category" in place of each task. `header` has the names of methods and tasks.
     """
-    parts = (SPEEDUP, MAT)  # the columns of each method; a part makes a column and its cells
+    parts = (SPEEDUP, MAT)  # a part makes a column and its cells
     methods = [method for method in methods if method in categories.methods]
     labels = [header.method(method).label for method in methods]
-    # Labels of methods are where other tables have titles of tasks, and the reverse in groups.
+    # The labels of methods take the place that titles of tasks have in other tables.
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
-        rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title
+        rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the title of the task
         has_mark = False  # True if a speedup is significant only before correction
         for task_and_category in categories.tasks:
             task, _, category = task_and_category.partition(BETWEEN)  # " / "
@@ -184,8 +185,9 @@ def category_tables(
 def groups(
     report: Report, block: Block, cells: Callable[[MethodResults], list[Cell]]
 ) -> tuple[Group, ...]:
-    """A group per run, with a row per method. `cells` makes the cells of a row. Runs without a row
-    are left out.
+    """Return a group for each run, with a row for each method. `cells` makes the cells of a row.
+
+    Runs without rows are left out.
     """
     row_groups = []
     for run in block.runs:

@@ -1,4 +1,4 @@
-"""Make notes: a key, numbers, and the sentence that a template in `texts.toml` makes of them."""
+"""Make notes: a key, numbers, and a sentence of `texts.toml` that is filled with the numbers."""
 
 import re
 import tomllib
@@ -14,14 +14,14 @@ from specbench.log.header import RunHeader
 from specbench.report import formats
 
 Numbers = Mapping[str, Any]
-"""The numbers of a note, by the names in its text."""
+"""The numbers of a note, by their names in its sentence."""
 
 _MARKUP = re.compile(
     r"\[(?P<clause>[^\[\]{}]*(?:\{[^{}]*\}[^\[\]{}]*)+)\]|\{(?P<name>\w+)(?::(?P<form>[^{}]*))?\}"
 )
 """Matches a phrase in brackets, or the place of a number with its form."""
 _MOST_NAMED = 6
-"""The most elements of a list that the form `few` names."""
+"""The largest number of elements that the form `few` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,21 @@ class Note:
     """A note below a report."""
 
     label: str
-    """Its subject."""
+    """What the note is about."""
     text: str
     """The sentence."""
     is_warning: bool = False
-    """True if it is a reason to act, or to doubt numbers."""
+    """True if the note is a reason to act, or to doubt numbers."""
     key: str = ""
-    """The key of its entry in `texts.toml`; empty for notes that are not from there."""
+    """The key of the entry in `texts.toml`, or "" for a note that is not from there."""
     numbers: Numbers = field(default_factory=dict, compare=False)
-    """The numbers in its sentence; empty for notes that are not from `texts.toml`."""
+    """The numbers in the sentence, which are empty for a note that is not from `texts.toml`."""
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
-    """The note with this key in `texts.toml`, with these numbers in its sentence.
+    """Return the note with this key in `texts.toml`, with these numbers in its sentence.
 
-    Methods and tasks among the numbers get their names from the header `info`. An entry without a
-    label is a warning.
+    The header `info` has the names of methods and tasks. An entry without a label is a warning.
     """
     entry = _texts()[key]
     text = _Sentence(entry, info).fill(entry["text"], numbers)
@@ -54,18 +53,19 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
 
 
 def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
-    """The notes for a warning's key: a note per finding, or one about the findings of all methods.
+    """Return the notes for a warning's key: one per finding, or one about all findings.
 
-    A finding is a dict of the numbers of its sentence, by name. "method" is the method that it is
-    about, if any. Findings about several methods share a note if the key's entry in `texts.toml`
-    has a sentence `several`. In this sentence, each name stands for the list of the findings'
-    numbers with the name. "methods" are the distinct methods, and "number" is how many there are.
+    A finding is a dict of the numbers in its sentence, by name. "method" is the method that it is
+    about, if any. Findings about several methods share a note if the entry in `texts.toml` has a
+    sentence `several`. In this sentence, each name stands for the list of all findings' numbers
+    with this name. "methods" are the distinct methods, and "number" is how many there are.
     """
     entry = _texts()[key]  # sentences, and words for numbers, by name
     methods = list(dict.fromkeys(numbers.get("method") for numbers in findings))
     if len(methods) < 2 or "several" not in entry:
         return [make_note(key, info, **numbers) for numbers in findings]
-    names = dict.fromkeys(name for numbers in findings for name in numbers)  # distinct, in order
+    # distinct names, in order
+    names = dict.fromkeys(name for numbers in findings for name in numbers)
     lists = {name: [numbers[name] for numbers in findings if name in numbers] for name in names}
     all_numbers = {**lists, "methods": methods, "number": len(methods)}
     sentence = _Sentence(entry, info).fill(entry["several"], all_numbers)
@@ -79,15 +79,15 @@ def _texts() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """Fills the texts of an entry with numbers."""
+    """Fills the sentences of an entry with numbers."""
 
     entry: Mapping[str, Any]
     """The entry of `texts.toml`."""
     info: RunHeader | None
-    """The header with the names of methods and tasks; None to show their keys."""
+    """The header with the names of methods and tasks, or None to show their keys."""
 
     def fill(self, template: str, numbers: Numbers) -> str:
-        """The template with its numbers, without the phrases in brackets that lack a number."""
+        """Return the template with its numbers, without the phrases in brackets that lack one."""
 
         def replacement(match: re.Match[str]) -> str:
             if match["clause"]:
@@ -97,29 +97,29 @@ class _Sentence:
         return _MARKUP.sub(replacement, template)
 
     def _clause(self, clause: str, numbers: Numbers) -> str:
-        """A phrase of a template with its numbers; empty if it lacks a number."""
+        """Return a phrase of a template with its numbers, or "" if it lacks a number."""
         shown = [self._number(match, numbers) for match in _MARKUP.finditer(clause)]
         return "" if None in shown else self.fill(clause, numbers)
 
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
-        """The text for the place of a number; None if the number is missing.
+        """Return the text for a place in a template, or None if the number is missing.
 
-        `match` is the match of `{name}` or `{name:form}`, and `numbers` are the note's, by name. A
-        number may be a float, an estimate, a text, a list, or a span with its `min`, `max` and
-        `mean`. The note's entry in `texts.toml` may have words under the number's name: a template
-        for each element of a list, or a table that maps texts to words. The form is a name in
-        `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is shown only if the
-        run has several, "few" for the first elements of a list, a text that joins all elements of a
-        list, or a format of Python.
+        `match` is the match of `{name}` or `{name:form}`, and `numbers` are those of the note, by
+        name. A number may be a float, an estimate, a text, a list, or a span with `min`, `max` and
+        `mean`. The note's entry in `texts.toml` may have words under the name of the number: a
+        template for each element of a list, or a table that maps texts to words. The form is one of
+        these: a name in `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is
+        shown only if the run has several, "few" for the first elements of a list, a text that joins
+        all elements of a list, or a format of Python.
         """
         name = match["name"]
         form = match["form"] or ""
-        number = _bare(numbers.get(name))  # without an interval; None if missing or empty
+        number = _bare(numbers.get(name))  # without an interval; None if it is missing or empty
         if number is None:
             return None
         if name == "temperature" and form == "several":
             return None if self._has_one_temperature else f"{number:g}"
-        words = self.entry.get(name)  # a template (text), a table, or None
+        words = self.entry.get(name)  # a template, a table or None
         if form in _FORMS and not isinstance(words, str):
             return _FORMS[form](number)
         if isinstance(number, list):
@@ -131,7 +131,7 @@ class _Sentence:
             return count_text(number, noun_or_unit)
         if kind_of_form == "span":
             return _span(number, noun_or_unit)
-        # `_named` replaces the key of a method by its label, and that of a task by its title.
+        # `_named` replaces the key of a method or task by its name.
         return format(self._named(name, number), form)
 
     @property
@@ -139,10 +139,10 @@ class _Sentence:
         return self.info is None or len(self.info.spec.values.temperatures) == 1
 
     def _list(self, name: str, form: str, elements: Sequence[Any]) -> str:
-        """The elements joined into one text. The form is the text between them, or "few".
+        """Join the elements into one text. The form is the text between them, or "few".
 
         An element that is a dict of numbers fills the template that the entry has under the list's
-        name. Methods and tasks are shown by their names.
+        name. Methods and tasks are shown with their names.
         """
         template = self.entry.get(name) or ""
         texts = []
@@ -154,7 +154,7 @@ class _Sentence:
         return few(texts, _MOST_NAMED) if form == "few" else (form or ", ").join(texts)
 
     def _named(self, name: str, number: Any) -> Any:
-        """The label of a method, the title of a task, or the number unchanged."""
+        """Return the label of a method, the title of a task, or the number itself."""
         if self.info is None:
             return number
         if name == "method":
@@ -165,7 +165,7 @@ class _Sentence:
 
 
 def _bare(number: Any) -> Any:
-    """The number without its interval; None if it is missing or empty."""
+    """Return the number without its interval, or None if it is missing or empty."""
     if isinstance(number, Estimate):
         return number.value
     is_missing = isinstance(number, Missing) or number in (None, "", [])
@@ -173,12 +173,12 @@ def _bare(number: Any) -> Any:
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number of things: 1 line, 2 lines."""
+    """Write a number with its noun, such as 1 line or 2 lines."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _span(span: Mapping[str, float], unit: str) -> str:
-    """The smallest, the largest and the mean value of samples: 2400 to 2600 MHz (mean 2550)."""
+    """Write the range and the mean of samples, such as 2400 to 2600 MHz (mean 2550)."""
     low, high = span["min"], span["max"]
     text = f"{_range([round(low), round(high)])} {unit}"
     return text if low == high else f"{text} (mean {span['mean']:.0f})"
@@ -198,7 +198,7 @@ def _percent_with_digit(share: float) -> str:
 
 
 def _more_or_less(change: float) -> str:
-    """A relative change: 3.1 % higher."""
+    """Write a relative change, such as 3.1 % higher."""
     direction = "higher" if change >= 0 else "lower"
     return f"{_percent_with_digit(abs(change))} {direction}"
 
@@ -229,6 +229,6 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "load": partial(formats.at_least, 2),
     "sentence": str.capitalize,
 }
-"""By form, the function that writes a number. `several`, `few`, `count NOUN` and `span UNIT` are
-handled separately.
+"""The function that writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT`
+are handled separately.
 """

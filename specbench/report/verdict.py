@@ -1,4 +1,4 @@
-"""Write the verdict on a run: which method is the fastest, and how certain that is."""
+"""Write the verdict on a run: which method is the fastest, and how certain this is."""
 
 from math import comb
 
@@ -13,26 +13,26 @@ ONE_PASS = "Nothing is claimed from one pass: it does not show how much the mach
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:
-    """Sentences about the fastest method at a temperature: its speedup over vanilla, and its lead.
+    """Return sentences about the fastest method: its speedup over vanilla, and its lead.
 
-    Speedups are means over the tasks. `run` has the numbers of a run.
+    Speedups are means over tasks at the temperature.
     """
-    # The methods with a speedup, except vanilla, the fastest first; empty if there are none.
+    # The methods with a speedup and their tests, the fastest first, without vanilla.
     ranking = run.rankings.get(temperature, Ranking())
     if not ranking.methods:
         return _no_speedup(run, temperature)  # a sentence with the reasons
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]  # over vanilla
     sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
-    # `machine` is the variance between passes or runs, None after a single pass. Then the interval
-    # covers only prompts, and `ONE_PASS` says so.
+    # `machine` is the variance between passes or runs. It is None after a single pass, whose
+    # interval covers only prompts, as `ONE_PASS` says.
     if speedup.shown_interval is not None and speedup.machine is None:
         sentences.append(ONE_PASS)
     return " ".join(sentences)
 
 
 def _no_speedup(run: RunMetrics, temperature: float) -> str:
-    """A sentence with the reasons why no method has a speedup at this temperature."""
+    """Return a sentence with the reasons why no method has a speedup at this temperature."""
     reasons = set()
     for (method, method_temperature), overall in run.overall.items():
         is_rival = method_temperature == temperature and method != BASELINE
@@ -42,20 +42,21 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 
 
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """Sentences for a run in which vanilla is the fastest. They name the closest method.
+    """Return sentences for a run in which vanilla is the fastest. They name the closest method.
 
     A second sentence says if the difference is not significant, unless there are too few samples
-    for a claim (`interval` is None). `ranking` has all methods except vanilla, the fastest first,
-    and their tests.
+    for a claim (`interval` is None). `ranking` has all methods but vanilla and their tests, the
+    fastest first.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
-    label = run.info.method(closest).label  # the method's name in tables
-    # "0.93x on average [0.90, 0.96]". `_average` is empty for one task, and `brackets` is empty
-    # without an interval.
+    label = run.info.method(closest).label  # the name in tables
+    # Such as "0.93x on average [0.90, 0.96]". `_average` is empty for one task, and `brackets` is
+    # empty without an interval.
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # ": not a significant difference" or similar; empty if it is significant or was not tested.
+    # Such as ": not a significant difference". It is empty if the difference is significant, or if
+    # it was not tested.
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
@@ -63,36 +64,38 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
 
 
 def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """Sentences about the fastest method: its speedup over vanilla, and over the next method.
+    """Return sentences about the speedup of the fastest method over vanilla and over the next.
 
-    `ranking` has the methods except vanilla, the fastest first, and their tests. A method "is the
+    `ranking` has all methods but vanilla and their tests, the fastest first. A method "is the
     fastest" only if its tests against vanilla and all other methods are significant.
     """
     fastest, *others = ranking.methods  # others in the order of their speed
     speedup = ranking.speedups[fastest]  # over vanilla, above 1
-    # The p-values of "as fast as vanilla", and, for each other method, of "as fast as the fastest".
-    # They are None if not tested.
+    # The p-values of "as fast as vanilla", and of "as fast as the fastest" for each other method.
+    # They are None if this was not tested.
     p_values = (ranking.against_baseline[fastest], *ranking.against_best.values())
     if not all(map(is_claimed, p_values)):
         claim = "has the highest speedup,"
-    elif run.scope.kind == "runs":  # `run` is a pool of runs; else the kind is "passes"
-        claim = "is the fastest, at"  # the variance between runs was counted
+    elif run.scope.kind == "runs":  # `run` is a pool of runs; otherwise the kind is "passes"
+        claim = "is the fastest, at"  # the interval covers the variance between runs
     else:
         claim = "is the fastest in this run, at"
-    # Such as "1.42x vanilla's speed on average [1.38, 1.46]".
+    # such as "1.42x vanilla's speed on average [1.38, 1.46]"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
-    # The end of the sentence; empty if the speedup is significant, or has an interval but no test.
+    # The end of the sentence. It is empty if the speedup is significant, or has an interval but no
+    # test.
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:
-        sentences.append(_over_next(run, ranking, others[0]))  # speed / the second's speed
+        sentences.append(_over_next(run, ranking, others[0]))  # the speed / the next method's
     return sentences
 
 
 def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
-    """A sentence about the fastest method's speed / the next method's. `method` is the next."""
+    """Return a sentence about the fastest method's speed / that of the next method (`method`)."""
     ratio = ranking.ratios[method]
-    # The data choose the fastest, so its lead is tested among all pairs, vanilla included.
+    # The fastest method is chosen by the data, so its lead is tested among all pairs, vanilla
+    # included.
     num_pairs = comb(len(ranking.methods) + 1, 2)
     doubt = _doubt(run, ratio, ranking.against_best[method], num_pairs, _NOT_DIFFERENT)
     label = run.info.method(method).label
@@ -105,7 +108,7 @@ def _average(run: RunMetrics) -> str:
 
 
 def _doubt_against_vanilla(run: RunMetrics, ranking: Ranking, not_significant: str) -> str:
-    """The doubt about the fastest method's speedup over vanilla, as the end of a sentence."""
+    """Return the doubt about the fastest method's speedup, as the end of a sentence."""
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]
     p_value = ranking.against_baseline[fastest]
@@ -119,10 +122,10 @@ def _doubt(
     num_comparisons: int,
     not_significant: str,
 ) -> str:
-    """The doubt that a ratio of speeds differs from 1, as the end of a sentence.
+    """Return the doubt that a ratio of speeds differs from 1, as the end of a sentence.
 
-    An example is "; too few samples for a claim". It is empty if the difference is significant, or
-    was not tested although the ratio has an interval.
+    An example is "; too few samples for a claim". The text is empty if the difference is
+    significant, or if it was not tested although the ratio has an interval.
 
     Args:
         run: the numbers of the run.
@@ -131,9 +134,9 @@ def _doubt(
         num_comparisons: the number of tests that were corrected together.
         not_significant: the words for a difference that is not significant.
     """
-    if ratio.shown_interval is None:  # no interval at all, because of a single prompt or task
+    if ratio.shown_interval is None:  # there is no interval, because of a single prompt or task
         return f" {formats.one_decides(len(run.tasks))}"
-    if ratio.interval is None:  # a wide interval, which is shown but supports no claim
+    if ratio.interval is None:  # the interval is wide; it is shown but supports no claim
         return "; too few samples for a claim"
     if p_value is None or is_claimed(p_value):
         return ""
@@ -143,5 +146,5 @@ def _doubt(
 
 
 def alone_text(num_comparisons: int) -> str:
-    """The words for a difference that an interval shows, but the corrected test does not."""
+    """Return the words for a difference that an interval shows, but the corrected test does not."""
     return f"significant on its own, but not after correcting for {num_comparisons} comparisons"

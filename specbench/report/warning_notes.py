@@ -1,4 +1,4 @@
-"""Make the warnings below a report: every reason to distrust its numbers, as notes."""
+"""Make the warnings below a report. Each is a reason to distrust numbers."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ class _Warning(NamedTuple):
     key: str
     """Its entry in `texts.toml`."""
     numbers: Numbers
-    """The numbers in its sentence."""
+    """The numbers in the sentence."""
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
-    """Every reason to distrust numbers of the run. Methods with the same reason share a note."""
-    # By key, and by the sentence that the numbers of some keys have, in order of appearance.
+    """Yield every reason to distrust the run's numbers. Methods with one reason share a note."""
+    # By the key and, for warnings that are sentences, by the sentence. The order is kept.
     findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
         text = warning.numbers.get("text", "")
@@ -43,55 +43,54 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
 
 
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:
-    """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers.
+    """Yield all warnings about a run, the gravest first.
 
-    `run` has the numbers of a run, and `run.info` is its header. The warnings of the header are
-    sentences that the run recorded. `run.warnings` were computed from its records and numbers; they
-    are keys with numbers, like those yielded here.
+    They are keys of `texts.toml` with numbers. The warnings in the header `run.info` are sentences
+    that the run recorded. `run.warnings` are keys and numbers that were computed from its records.
     """
-    if run.info.status in _STATES:  # a key for each status but "complete"
+    if run.info.status in _STATES:  # all but "complete" have a key
         yield _Warning(_STATES[run.info.status], {})
-    if run.missing_text:  # records that it lacks, in words
+    if run.missing_text:  # the records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions that failed, and lines that could not be read
     recorded = with_one_start(run.info.warnings)  # sentences; some begin with "METHOD: "
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from _recorded(method_warnings)  # early, because a method's acceptance may be wrong
+    yield from _recorded(method_warnings)  # early, because the acceptance of a method may be wrong
     for computed in run.warnings:
-        # With the options that give more samples, if there were too few.
+        # If there were too few samples, the numbers have advice on how to get more.
         yield _Warning(computed.key, with_advice(computed, run.info))
     yield from _failed_audits(run)  # methods whose output is not the target's
-    yield from _different_outputs(run)  # lossless methods without vanilla's greedy tokens
+    yield from _different_outputs(run)  # lossless methods whose greedy tokens differ from vanilla's
     yield from _slow_baseline(run)
     yield from _slow_client(run)
-    # Throughput, latencies and counters of each method's server; empty without servers.
+    # The throughput, latencies and counters of each method's server. There are none without
+    # servers.
     for (method, temperature), server_metrics in run.serving.items():
         yield from _of_server(run.info, method, temperature, server_metrics)
     yield from _few_prompts(run)  # fewer prompts than requests at once
     busy_warnings = [*_other_programs(run.info)]
     yield from busy_warnings
-    # The load before the run is left out if the load during it is shown: they have the same cause.
+    # The load before the run is left out if the load during it is shown, since both have one cause.
     unneeded = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
     unneeded += method_warnings  # yielded above
     yield from _recorded([text for text in recorded if text not in unneeded])
 
 
 def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
-    """The warnings that a run recorded, which are sentences."""
+    """Yield the warnings that a run recorded, which are sentences."""
     for text in texts:
         yield _Warning("recorded", {"text": text})
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
-    """The numbers of a warning's sentence. If it is about too few samples, "more" has advice.
+    """Return the numbers of a warning's sentence. If samples were too few, "more" has advice.
 
     The advice says how to get enough prompts: options of the command, or a number of prompts.
-    `info` is the header of the run.
     """
     if warning.key != "few_samples":
         return warning.numbers
     num_needed = warning.numbers["needed"]  # prompts per task
-    # Prompts per task that the run's source has, for the task with the fewest; 0 if unknown.
+    # The prompts per task that the run's source has, for the task with the fewest. 0 if unknown.
     num_available = min((prompts.num_available for prompts in info.prompts), default=0)
     if num_needed <= num_available:
         advice = f"--limit {num_needed}"
@@ -103,7 +102,7 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
 
 
 def _failed(run: RunMetrics) -> Iterator[_Warning]:
-    """Warnings about completions that failed, and lines that could not be read."""
+    """Yield warnings about completions that failed, and lines that could not be read."""
     if num_by_method := failures(run):
         errors = (overall.pooled.first_error for overall in run.overall.values())  # text or None
         first_error = next((error for error in errors if error), "no reason given")
@@ -114,13 +113,13 @@ def _failed(run: RunMetrics) -> Iterator[_Warning]:
                 "error": first_line(first_error, most=len(first_error)),
             },
         )
-    if run.left_out:  # lines that could not be read, with the reasons
+    if run.left_out:  # lines that could not be read, with reasons
         numbers = {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
         yield _Warning("left_out", numbers)
 
 
 def _failed_audits(run: RunMetrics) -> Iterator[_Warning]:
-    """Warnings about methods that failed the stored audit."""
+    """Yield a warning for each method that failed the stored audit."""
     for audit in run.audit.results if run.audit else ():
         if audit.status == "bug":
             failure = audit_failure(audit)
@@ -129,7 +128,7 @@ def _failed_audits(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
-    """Warnings about lossless methods whose greedy output differs from vanilla's."""
+    """Yield a warning for each lossless method whose greedy output differs from vanilla's."""
     for method, agreement in run.agreements.items():
         num_different = len(agreement.divergences)
         if num_different and run.info.method(method).is_lossless:
@@ -143,18 +142,19 @@ def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
-    """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
+    """Yield a warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
     It is about the first temperature at which the used share is below `LEAST_SHARE`. Its key is
-    "slow_baseline", or "busy_baseline" if other programs used the processor: the cause is unclear.
+    "slow_baseline". The key is "busy_baseline" if other programs used the processor, since the
+    cause is then unclear.
     """
-    roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
+    roofline = run.roofline  # the memory bandwidth, and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
-    # `bandwidth` is the largest that was measured. Shares, from 0 to 1 or a little more, are
-    # computed with the smallest (0 if unknown), since memory may have been slower during the run.
+    # `bandwidth` is the largest that was measured. Shares are computed with the smallest, if it is
+    # known, since memory may have been slower during the run. They may be a little above 1.
     largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
-    # A share per temperature.
+    # a share for each temperature
     shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
     if low_shares and run.info.cpu and run.info.cpu.others_warning:
@@ -168,13 +168,14 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "cause": device,  # selects the words for the likely cause
             "way": bandwidth_way(run, roofline),  # how the bandwidth was measured
             "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
-            "block": roofline.block_bytes or None,  # bytes read or copied to measure it
+            # the bytes that were read or copied to measure it
+            "block": roofline.block_bytes or None,
         }
         yield _Warning("slow_baseline", numbers)
 
 
 def _slow_client(run: RunMetrics) -> Iterator[_Warning]:
-    """Warnings, one per temperature, about methods whose latency is partly the client's."""
+    """Yield a warning for each temperature about methods whose latency is partly the client's."""
     slow = {key: server for key, server in run.serving.items() if is_slow_client(server)}
     for temperature in dict.fromkeys(temperature for _, temperature in slow):
         shares = {
@@ -193,41 +194,42 @@ def _slow_client(run: RunMetrics) -> Iterator[_Warning]:
 def _of_server(
     info: RunHeader, method: str, temperature: float, server: ServingMetrics
 ) -> Iterator[_Warning]:
-    """Warnings about the server of a method at a temperature, from its metrics (`server`).
+    """Yield warnings about the server of a method at a temperature.
 
-    `info` is the header of the run. A block is the requests of a method on a task at a load in
-    one pass. A `_Warning` is a key in `texts.toml` and the numbers of its sentence.
+    `server` has its metrics. A block is the requests of a method on a task at a load in one pass. A
+    `_Warning` is a key in `texts.toml` and the numbers of its sentence.
     """
     where = {"method": method, "temperature": temperature}
-    if server.num_cached_tokens:  # prompt tokens that it took from its prefix cache
+    if server.num_cached_tokens:  # prompt tokens that came from its prefix cache
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
-    prompts = server.prompts  # what is known of the prompts as the server read them
+    prompts = server.prompts  # what is known of the prompts that the server read
     if prompts.num_uncounted:
         yield _Warning("uncounted_prompts", {**where, "answers": prompts.num_uncounted})
-    if prompts.first_other:  # token counts of the first prompt that vanilla's server read otherwise
+    # Token counts of the first prompt that vanilla's server read differently.
+    if prompts.first_other:
         numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
         yield _Warning("other_prompts", {**where, **numbers})
-    if server.num_retries:  # how often it refused a request, which was sent again
+    if server.num_retries:  # how often it refused a request, which was then sent again
         yield _Warning("retries", {**where, "requests": server.num_retries})
-    if server.num_interrupted:  # blocks that went on after an interruption of the run
+    if server.num_interrupted:  # blocks that continued after an interruption of the run
         yield _Warning("interrupted_blocks", {**where, "blocks": server.num_interrupted})
     if server.num_restarted:  # blocks in which its counters were lost
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)  # the method's name and options
-    # Tokens of a draft that the method's option asks for; None without the option.
+    # The number of draft tokens that the method's option asks for, or None without the option.
     asked_length = header.options.get("num_tokens") if header else None
-    # `draft_length` is the mean number of tokens of a draft by the server's counters.
+    # `draft_length` is the mean number of draft tokens, from the server's counters.
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    # Pairs of a task and a contradiction in its counts, in words.
+    # Pairs of a task and a contradiction between its counts, in words.
     for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 
 
 def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
-    """Warnings about loads with more requests at once than there were prompts."""
-    # The smallest of the blocks' largest numbers of requests at once; 0 if unknown.
+    """Yield a warning for each load with more requests at once than there were prompts."""
+    # The smallest of the blocks' largest numbers of requests at once, or 0 if unknown.
     fewest = min((server.in_flight.least_most for server in run.serving.values()), default=0)
     for load in loads_of(run.info.spec.values):
         if 0 < fewest < load.concurrency:
@@ -236,13 +238,13 @@ def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _other_programs(info: RunHeader) -> Iterator[_Warning]:
-    """A warning per machine on which other programs used the processor during the run.
+    """Yield a warning for each machine on which other programs used the processor during the run.
 
-    Machines with servers or with several workers of the run are left out, because these would count
-    as other programs. A worker is a process of a cluster that completes samples of the run.
+    Machines with servers, or with several workers of the run, are left out, because these would
+    count as other programs. A worker is a process of a cluster that completes samples.
     """
-    # The use of the processor during the run, by the worker's name, or "" for the process of the
-    # run; None if it was not sampled.
+    # The use of the processor during the run, by the name of the worker, or "" for this process. It
+    # is None if it was not sampled.
     cpu_by_worker: dict[str, CpuUse | None] = {}
     if not info.servers:
         cpu_by_worker[""] = info.cpu
@@ -252,12 +254,12 @@ def _other_programs(info: RunHeader) -> Iterator[_Warning]:
         if num_workers_by_node[worker.node] == 1:
             cpu_by_worker[name] = worker.cpu
     for name, cpu in cpu_by_worker.items():
-        if cpu and cpu.others_warning:  # a sentence; None if other programs used little
+        if cpu and cpu.others_warning:  # a sentence, or None if other programs used little
             yield _Warning("busy", {"worker": name, "text": cpu.others_warning})
 
 
 def failures(run: RunMetrics) -> Mapping[str, int]:
-    """The number of failed completions by method, for methods that have any."""
+    """Return the number of failed completions of each method that has any."""
     num_failed = Counter[str]()
     for (method, _), overall in run.overall.items():
         num_failed[method] += overall.pooled.num_failed
@@ -265,12 +267,15 @@ def failures(run: RunMetrics) -> Mapping[str, int]:
 
 
 def bandwidth_way(run: RunMetrics, roofline: Roofline) -> str:
-    """How the bandwidth was measured: by reads or by copies. Older runs on a GPU used copies."""
+    """Return how the bandwidth was measured: by reads or by copies.
+
+    Older runs on a GPU used copies.
+    """
     return "reads" if roofline.copy_bandwidth or not facts.is_on_gpu(run.info) else "copies"
 
 
 def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
-    """The share of the bandwidth that vanilla used, per temperature with valid times."""
+    """Return the share of the bandwidth that vanilla used at each temperature with valid times."""
     shares: list[Numbers] = []
     for temperature in run.temperatures:
         cost = run.cost(BASELINE, temperature)
@@ -281,17 +286,17 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
 
 
 def audit_failure(audit: MethodAudit) -> str:
-    """Why a method failed its audit, in words: an error, or its clearest failed test.
+    """Return why a method failed its audit, in words: an error, or its clearest failed test.
 
-    The clearest test is one with a limit in place of a p-value, or else the one with the lowest
+    The clearest test is one with a limit instead of a p-value, or else the one with the lowest
     p-value. A test looks for a difference from the target's output, and `effect` is its size.
     """
-    if audit.fault:  # the error that ended the method's answers, or empty
+    if audit.fault:  # the error that ended the method's answers, or ""
         return audit.fault.rstrip(".")
     if not audit.failures:  # the failed tests
         return "the test is not stored"
     test = min(audit.failures, key=lambda failure: failure.p_value or 0.0)
-    # The subject is what was tested, such as "tokens". The unit is that of the effect, or empty.
+    # The subject is what was tested, such as "tokens". The unit of the effect may be "".
     effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
         return f"{effect_text} (p = {test.p_value:.2g})"
