@@ -1,7 +1,7 @@
-"""Output formats. Each has a file, whose name is the name of the format.
+"""Output formats. Each has a module with the name of the format.
 
-A format is a module with `render(report) -> str`, the text that `--format` prints, and
-`files(report) -> dict[str, str]`, the files that `--out` writes. The table on a terminal is
+Such a module has two functions. `render(report) -> str` makes the text that `--format` prints.
+`files(report) -> dict[str, str]` makes the files that `--out` writes. The format for a terminal is
 called "table". Modules are found by name, and loaded when they are used.
 """
 
@@ -17,11 +17,11 @@ FORMATS = (
     "table",
     *(name for _, name, _ in pkgutil.iter_modules(__path__) if name != _TERMINAL),
 )
-"""The names for `--format`; the first is the default."""
+"""The names for `--format`, of which the first is the default."""
 
 
 def load_format(name: str) -> ModuleType:
-    """The module of a format.
+    """Return the module of a format.
 
     Raises:
         UserError: there is no format with this name.

@@ -13,7 +13,7 @@ _ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", re.MULTILINE | re.DOTALL)
 
 
 def render(report: Report) -> str:
-    """An entry for each method, with the method's name as its key, and one for specbench."""
+    """Return an entry for specbench, and one for each method, with the method's name as its key."""
     texts = [papers()["specbench"].replace("VERSION", VERSION)]
     for name, title in _methods(report).items():
         unknown = f"% No paper is known for {title}; its key would be {name}.\n"
@@ -22,36 +22,37 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The entries as `methods.bib`."""
+    """Return the entries as `methods.bib`."""
     return {"methods.bib": render(report)}
 
 
 @cache
 def papers() -> Mapping[str, str]:
-    """The entries of `papers.bib` by key."""
+    """Return the entries of `papers.bib` by key."""
     text = package_files("specbench.report").joinpath("papers.bib").read_text(encoding="utf-8")
     return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}
 
 
 def paper_url(name: str) -> str:
-    """The address of a method's paper; empty if it is unknown."""
+    """Return the address of a method's paper, or "" if it is unknown."""
     address = re.search(r"url\s*= \{(.*?)\}", papers().get(name, ""))
     return address[1] if address else ""
 
 
 def _methods(report: Report) -> dict[str, str]:
-    """Titles of the methods that need a paper, by name without options: "eagle2" -> "EAGLE-2".
+    """Return the titles of the methods that need a paper, by name without options.
 
-    They are all methods of the report except vanilla. A method's option `other` ("eagle2") names a
-    second method that drafts for it and needs its paper, too. Its title is the option's text.
+    These are all methods of the report except vanilla. For example, "eagle2" has the title
+    "EAGLE-2". A method's option `other`, such as "eagle2", names a second method that drafts for it
+    and also needs its paper. The title of the second method is the text of the option.
     """
-    title_by_name: dict[str, str] = {}  # keeps the first title of a name
+    title_by_name: dict[str, str] = {}  # has the first title of each name
     for source in report.sources:  # a source is a run with its numbers
         for spelling in source.metrics.methods:
             title = source.info.method(spelling).title
             title_on_one_line = " ".join(title.split())
             title_by_name.setdefault(spelling.partition(":")[0], title_on_one_line)
-            # the method's options; None for a method that the run's header does not list
+            # the method's options, or None if the run's header does not list the method
             header = source.info.methods.get(spelling)
             if header and (other_method := str(header.options.get("other", ""))):
                 title_by_name.setdefault(other_method.partition(":")[0], other_method)

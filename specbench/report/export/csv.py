@@ -1,10 +1,10 @@
-"""Write all numbers as a tidy table, with a line per run, temperature, method and task.
+"""Write all numbers as a tidy table, with a line for each run, temperature, method and task.
 
-A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
-Each method has two more lines, over all tasks. "mean" has the arithmetic means of the tasks'
-values. "pooled" treats all tasks as one: it has `mat_all_steps` in place of `mat`, and only this
-line has the columns after that (costs, equality with vanilla, bins of steps, servers). Runs whose
-prompts have categories also have a table by category.
+A missing number is an empty field, and the column `speedup_missing` or `mat_missing` has the
+reason. Each method has two more lines, over all tasks. The line "mean" has the arithmetic means of
+the tasks' values. The line "pooled" treats all tasks as one. It has `mat_all_steps` in place of
+`mat`, and only this line has the columns after that (costs, equality with vanilla, bins of steps,
+servers). Runs whose prompts have categories also have a table by category.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMULA = re.compile(r"""(?:^|(?<=[;|\t\r\n]))(?=[\s"]*(?:[=+@＝＋－＠-]|::
 
 
 def render(report: Report) -> str:
-    """The table of all cells."""
+    """Return the table of all cells."""
     import pandas as pd
 
     frames = [_cells(source.metrics, source.metrics) for source in report.sources]
@@ -34,7 +34,7 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table of all cells and, if prompts have categories, the table by category."""
+    """Return the table of all cells, and the table by category if prompts have categories."""
     import pandas as pd
 
     tables = {"table.csv": render(report)}
@@ -49,7 +49,7 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
-    """A line per method, temperature and task: facts of the run, then the numbers of `metrics`.
+    """Return a line for each method, temperature and task: facts, then the numbers of `metrics`.
 
     `run` has the facts. `metrics` are the numbers of this run, by task or by category.
     """
@@ -77,7 +77,7 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
 
 
 def _no_intervals(frame: DataFrame) -> Series:
-    """The reason why a speedup has no interval. Lines named "pooled" never have one."""
+    """Return why speedups have no interval. Speedups in lines named "pooled" never have one."""
     has_speedup = frame["speedup"].notna()
     has_no_interval = frame["speedup_low"].isna()
     is_counted = (frame["task"] != "pooled") & (frame["method"] != BASELINE)
@@ -86,31 +86,32 @@ def _no_intervals(frame: DataFrame) -> Series:
 
 
 def _category_cells(run: RunMetrics, categories: RunMetrics) -> DataFrame:
-    """A line per method, temperature, task and category: the columns of `_cells` and `category`.
+    """Return a line for each method, temperature, task and category.
 
-    `categories` are the numbers of the run with "task / category" in place of each task. The lines
-    over all tasks are left out. `run` has the facts about the run that every line repeats.
+    The columns are those of `_cells` and the category. `categories` are the numbers of the run with
+    "task / category" in place of each task. The lines over all tasks are left out. `run` has the
+    facts that every line repeats.
     """
-    frame = _cells(run, categories)  # a line per method, temperature and "task / category"
+    frame = _cells(run, categories)  # a line for each method, temperature and "task / category"
     if frame.empty:
         return frame
     frame = frame[frame["task"].isin(categories.tasks)]  # without "mean" and "pooled"
-    # a frame with the columns 0: task, 1: the separator " / ", 2: category
+    # The column 0 is the task, 1 the separator " / ", and 2 the category.
     split_names = frame["task"].str.partition(BETWEEN)
     frame = frame.assign(task=split_names[0])
-    after_task = frame.columns.get_loc("task") + 1  # position of the new column
+    after_task = frame.columns.get_loc("task") + 1  # the position of the new column
     frame.insert(after_task, "category", split_names[2])
     return frame
 
 
 def csv_text(frame: DataFrame) -> str:
-    """The frame as CSV without its index; missing values are empty fields."""
+    """Write the frame as CSV without its index. Missing values are empty fields."""
     return str(frame.map(safe_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def safe_cell(value: Any) -> Any:
-    """The value, with an apostrophe before signs that would begin a formula or a CI command.
+    """Return the value, with an apostrophe before a sign that would begin a formula or CI command.
 
-    Signs after semicolons, tabs and bars count, too, since a spreadsheet may end a cell there.
+    Signs after semicolons, tabs and bars count too, since a spreadsheet may end a cell there.
     """
     return _FORMULA.sub("'", value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no network and no other file.
+"""Write a report as one HTML page that needs no network and no other file.
 
 This module gathers the content of the page. The words and the look are in `templates/`.
 """
@@ -40,7 +40,7 @@ _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
 def render(report: Report) -> str:
-    """The HTML of the page."""
+    """Return the HTML of the page."""
     return page_template("report.html").render(
         report=report,
         categories=task_tables.by_category(report),
@@ -70,7 +70,7 @@ def _tables(report: Report, block: Block) -> list[Table]:
 
 
 def page_template(name: str, package: str = __package__) -> Template:
-    """A template of a page, from a package's `templates/`. It extends `base.html`."""
+    """Return a template of a page from a package's `templates/`. It extends `base.html`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     packages = dict.fromkeys((package, __package__))
@@ -86,8 +86,9 @@ def page_template(name: str, package: str = __package__) -> Template:
 
 
 def _prose(text: str) -> str:
-    """A sentence as HTML: texts in backticks become code, and no option or name is broken after a
-    hyphen.
+    """Return a sentence as HTML.
+
+    Texts in backticks become code. Options and names are not broken after a hyphen.
     """
     from jinja2.filters import do_mark_safe
 
@@ -96,7 +97,7 @@ def _prose(text: str) -> str:
 
 
 def _label(label: str) -> str:
-    """The name of a method, and its settings on a small second line, broken between them."""
+    """Return a method's name, with its settings on a small second line, broken between them."""
     from jinja2.filters import do_mark_safe
 
     text = escape(label, quote=False)
@@ -108,18 +109,20 @@ def _label(label: str) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The page as `report.html`."""
+    """Return the page as `report.html`."""
     return {"report.html": render(report)}
 
 
 def _address(svg: bytes) -> str:
-    """The picture as a data URI in text, which is smaller than base64 and can be compressed."""
+    """Return the picture as a data URI in text, which is smaller than base64."""
     text = quote(" ".join(svg.decode().split()), safe=_SAFE)
     return f"data:image/svg+xml;charset=utf-8,{text}"
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:
-    """The samples that the page replays. If there are several runs, titles begin with the run."""
+    """Return the samples that the page replays. If there are several runs, titles begin with the
+    run.
+    """
     return [
         answers.replay("" if report.is_one_run else f"{source.label}: ")
         for source in report.sources
@@ -129,7 +132,7 @@ def _replays(report: Report) -> list[dict[str, Any]]:
 
 
 def _answers(report: Report, source: Source) -> list[Answers]:
-    """The answers of a run, with the methods in the order of the tables."""
+    """Return the answers of a run, with the methods in the order of the tables."""
     labels = [source.info.method(method).label for method in report.methods_of(source)]
     return [answers.in_order(labels) for answers in source.answers]
 
@@ -143,26 +146,27 @@ class Highlight:
     number: str
     """The number as text."""
     words: str
-    """The words below it: the interval, or the unit."""
+    """The interval or the unit, which is below the number."""
     label: str = ""
-    """The label of the method; empty if there is none."""
+    """The label of the method, or "" if there is none."""
 
 
 def _highlights(report: Report) -> list[Highlight]:
-    """The numbers at the top of the page: highest speedup, highest MAT, vanilla's speed, samples.
+    """Return the numbers at the top: highest speedup, highest MAT, vanilla's speed, and samples.
 
-    Empty if there are several runs or temperatures. An `Estimate` is a number that is not missing.
+    There are none if there are several runs or temperatures. An `Estimate` is a number that is not
+    missing.
     """
-    if not report.is_one_run or len(report.blocks) != 1:  # a block per temperature
+    if not report.is_one_run or len(report.blocks) != 1:  # there is a block for each temperature
         return []
     methods = report.blocks[0].methods  # the results of each method
     drafting = [method for method in methods if method.method != BASELINE]  # all but vanilla
     highlights: list[Highlight] = []
     fastest = max(drafting, key=_speedup, default=None)
-    # `overall` has the means over tasks
+    # `overall` has the means over tasks.
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
-        interval = formats.interval_of(speedup)  # None if it has none to show
-        # `report.scope` says what intervals cover: "over prompts and 3 passes"
+        interval = formats.interval_of(speedup)  # None if there is none to show
+        # `report.scope` says what intervals cover, such as "over prompts and 3 passes".
         interval_text = f"{formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         number = formats.speedup(speedup)
@@ -171,9 +175,9 @@ def _highlights(report: Report) -> list[Highlight]:
     if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):
         number = formats.mat(mat)
         highlights.append(Highlight("Most tokens per step", number, "", most_accepting.label))
-    # `pooled` has the numbers of all tasks as one.
+    # `pooled` has the numbers over all tasks together.
     vanilla_cells = (method.overall.pooled for method in methods if method.method == BASELINE)
-    vanilla = next(vanilla_cells, None)  # None if it did not run
+    vanilla = next(vanilla_cells, None)  # None if vanilla did not run
     if vanilla and vanilla.num_done:  # completions that were measured
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)  # of the only run
@@ -195,7 +199,7 @@ class PublishedRow:
     """A measured result and a published value for the same method, task and temperature."""
 
     label: str
-    """The method, its temperature, and the run if there are several."""
+    """The method and its temperature, and the run if there are several."""
     task: str
     """The title of the task."""
     measured: TaskResult
@@ -205,8 +209,9 @@ class PublishedRow:
 
 
 def _published(report: Report) -> Iterable[PublishedRow]:
-    """A row per published value for a cell of the report. A stand-in has none, because its
-    acceptance is tiny's.
+    """Yield a row for each published value of a cell of the report.
+
+    A stand-in has none, because its acceptance is that of tiny.
     """
     for block in report.blocks:
         for run in block.runs:
@@ -219,7 +224,7 @@ def _published(report: Report) -> Iterable[PublishedRow]:
 def _published_of(
     report: Report, block: Block, run: RunResults, method: MethodResults
 ) -> Iterable[PublishedRow]:
-    """A row per published value of a method, in the order of the tasks."""
+    """Yield a row for each published value of a method, in the order of the tasks."""
     label = f"{method.label}, T={block.temperature:g}"
     if not report.is_one_run:
         label += f", {run.source.label}"

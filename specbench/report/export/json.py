@@ -1,7 +1,7 @@
-"""Write a report as JSON: every number with its interval, or why it is missing, and every fact.
+"""Write a report as JSON, with all facts, and all numbers with their intervals.
 
 The keys are the fields of the dataclasses with the numbers, so that a number added there is added
-here. NaN and infinity do not occur: a missing number is `{"missing": reason}`.
+here. A missing number is `{"missing": reason}`. NaN and infinity do not occur.
 """
 
 import hashlib
@@ -25,26 +25,27 @@ from specbench.report.verdict import verdict
 from specbench.report.warning_notes import with_advice
 
 SCHEMA = 1
-"""Version of the document. It is raised when a key changes its meaning or is removed."""
+"""The version of the document. It is raised when a key is removed or changes its meaning."""
 
 _COMPACT_FROM = 4
 """The depth from which values are written on one line."""
 _DIGITS = 10
-"""Significant digits of a number: all that clocks measure, without digits that vary by machine."""
+"""The number of significant digits: all that clocks measure, without digits that vary by machine.
+"""
 
 
 def render(report: Report) -> str:
-    """The document as text, with a line per cell and per fact, so that diffs are readable."""
+    """Return the document as text, with a line per cell and fact, so that diffs are readable."""
     return _text(_document(report), 0) + "\n"
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The document as `report.json`."""
+    """Return the document as `report.json`."""
     return {"report.json": render(report)}
 
 
 def _text(value: Any, level: int) -> str:
-    """The value as JSON, in indented lines; from depth _COMPACT_FROM, on one line.
+    """Write the value as JSON in indented lines. From depth _COMPACT_FROM on, it is on one line.
 
     `level` is the depth of the value in the document.
     """
@@ -58,16 +59,16 @@ def _text(value: Any, level: int) -> str:
 
 
 def _indented(lines: Sequence[str], level: int) -> str:
-    """The lines, separated by commas, each indented below a bracket at this depth."""
+    """Join the lines with commas, each indented below a bracket at this depth."""
     start = "\n" + " " * (level + 1)
     end = "\n" + " " * level
     return start + f",{start}".join(lines) + end
 
 
 def digest(text: str) -> str:
-    """The hash of a document's text with every number rounded to six digits.
+    """Return the hash of a document's text, in which every number is rounded to six digits.
 
-    It is equal on machines that round differently.
+    The hash is the same on machines that round differently.
     """
     rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda match: f"{float(match[0]):.6g}", text)
     return f"sha256:{hashlib.sha256(rounded.encode()).hexdigest()}"
@@ -85,7 +86,7 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def plain(content: Any) -> Any:
-    """A number, text, dataclass, mapping or sequence, with everything in it, in types of JSON.
+    """Return a number, text, dataclass, mapping or sequence, with all its parts, as types of JSON.
 
     The types are dict, list, str, int, float, bool and None. A dataclass becomes a dict of its
     fields, and a missing number becomes `{"missing": reason}`. An estimate becomes a dict with
@@ -97,7 +98,7 @@ def plain(content: Any) -> Any:
         return {"missing": content.reason}
     if isinstance(content, Estimate):
         estimate = {"value": plain(content.value)}
-        interval = content.shown_interval  # None if it has none
+        interval = content.shown_interval  # None if there is none to show
         return {**estimate, "low": interval.low, "high": interval.high} if interval else estimate
     if is_dataclass(content) and not isinstance(content, type):  # an instance, not a class
         return {field.name: plain(getattr(content, field.name)) for field in fields(content)}
@@ -117,7 +118,7 @@ def _rounded(number: float) -> Any:
 
 
 def _run(source: Source) -> dict[str, Any]:
-    """One run: how it was made, then its numbers."""
+    """Return how a run was made, and its numbers."""
     metrics = source.metrics
     info = source.info
     header = plain(header_values(info))
@@ -176,7 +177,7 @@ def _warning_text(warning: RunWarning, info: RunHeader) -> str:
 
 
 def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """One object per method and temperature, with its numbers over all tasks."""
+    """Return an object for each method and temperature with the numbers over all tasks."""
     return [
         {
             "temperature": temperature,
@@ -189,34 +190,35 @@ def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """An object per method, temperature and task: these three names, then the costs of a step.
+    """Return an object for each method, temperature and task, with the costs of a step.
 
     `task` is null for the costs over all tasks. The keys of the costs are the fields of `Cost`,
     with two exceptions: `bound`, the bandwidth bound of the speedup, becomes "limit", and `mat`
     over all tasks becomes "mat_all_steps".
     """
     costs = []
-    for key, cost in metrics.costs.items():  # key: method, temperature, task or ""
-        numbers = _renamed(plain(cost), bound="limit")  # a dict from field to number
+    # `key` has the method, the temperature, and the task or ""
+    for key, cost in metrics.costs.items():
+        numbers = _renamed(plain(cost), bound="limit")  # a number for each field
         if not key.task:
-            numbers = _all_steps(numbers)  # with "mat_all_steps"
+            numbers = _all_steps(numbers)  # renames the MAT
         names = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
         costs.append({**names, **numbers})
     return costs
 
 
 def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers over all tasks, with their MAT renamed, since it is not the mean over tasks."""
+    """Rename the MAT of the numbers over all tasks, since it is not the mean of the tasks' MATs."""
     return _renamed(numbers, mat="mat_all_steps")
 
 
 def _renamed(numbers: dict[str, Any], **keys: str) -> dict[str, Any]:
-    """The numbers with other keys for some fields, in the same order."""
+    """Return the numbers in the same order, with other keys for some fields."""
     return {keys.get(name, name): number for name, number in numbers.items()}
 
 
 def _serving(metrics: RunMetrics) -> dict[str, Any]:
-    """The loads of a run on servers, and the numbers at them; nothing without servers."""
+    """Return the loads of a run on servers with the numbers at each, or nothing without servers."""
     if not metrics.serving:
         return {}
     return {
@@ -243,7 +245,7 @@ def _method(info: RunHeader, spelling: str, methods: Mapping[str, Any]) -> dict[
 
 
 def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """One object per temperature, method and task; all tasks together are under `overall`.
+    """Return an object for each temperature, method and task. `overall` has all tasks together.
 
     The p-value is that of "as fast as vanilla", corrected for the number of methods on the task.
     """

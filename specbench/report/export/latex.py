@@ -1,6 +1,6 @@
-"""Write a report in LaTeX: the papers' table, to \\input into an article with two columns.
+"""Write the papers' table in LaTeX, to \\input into an article with two columns.
 
-A method's options and settings are in marked notes below the table. Tasks that do not fit side by
+Marked notes below the table have the options and settings of methods. Tasks that do not fit side by
 side continue in another table below. The intervals are arguments of a macro that shows nothing
 until the author defines it, because the intervals of six tasks do not fit on a page.
 """
@@ -33,24 +33,25 @@ _DEFINITIONS = r"""
 """.lstrip()
 
 _GAP = 2.0
-"""Points of space on either side of a column."""
+"""The points of space on either side of a column."""
 _PARTS = {"speedup": SPEEDUP, "mat": MAT}
 _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
 _WIDEST = {SPEEDUP: "Speedup", MAT: "0.00"}
 """The widest usual text in each kind of column."""
 _WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
-"""The most points of a task's title, and of a method's name, that are planned for. The author must
-shorten longer ones.
+"""The largest widths in points that are planned for a task's title and for a method's name. The
+author must shorten longer ones.
 """
 _LONGEST_REASON = 8
-"""The most characters of a reason that fits in place of a task's numbers, such as "not run"."""
+"""The largest number of characters of a reason, such as "not run", that fits in place of numbers.
+"""
 
 Marks = Mapping[str, str]
-"""The marks of the notes below the table, such as "(a)", by the note's text."""
+"""The marks of the notes below the table, such as "(a)", by the text of the note."""
 
 
 def render(report: Report) -> str:
-    """A `table*` environment. It needs only booktabs."""
+    """Return a `table*` environment, which needs only booktabs."""
     warnings = [f"% Warning: {one_line(note.text)}\n" for note in report.notes if note.is_warning]
     marks = _marks(report)
     lines = [
@@ -69,37 +70,42 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table as `table.tex`."""
+    """Return the table as `table.tex`."""
     return {"table.tex": render(report)}
 
 
 def _caption(report: Report) -> str:
-    """The caption in LaTeX: the report's title, and what the numbers and bold type mean."""
-    # A note of the report is a text with a label. The note labelled "Speedup" has its definition.
+    """Return the caption: the report's title, and what the numbers and bold type mean."""
+    # The note labelled "Speedup" has the definition of the speedup.
     text_by_label = {note.label: note.text for note in report.notes}
     speedup_definition = text_by_label.get("Speedup", "").rstrip(".")
     sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
-    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
+    parts = _parts(report)  # speedup, MAT, or both
     if SPEEDUP in parts:
         sentences.append(f"Speedup: {escape(speedup_definition)}.")
     if MAT in parts:
         sentences.append(r"$\tau$: mean accepted tokens, emitted per step of the target model.")
     if any(task.name == MEAN for task in _tasks(report)):
         sentences.append("Mean: the arithmetic mean of the tasks' values.")
-    # The rows of a run are a group.
+    # The rows of each run are a group.
     best = "The best of each column" if report.is_one_run else "The best of each group and column"
     sentences.append(rf"{best} is in \textbf{{bold}}.")
     return " ".join(sentences)
 
 
 def _parts(report: Report) -> list[Part]:
-    """The numbers that each task has a column for: the chosen ones, or all if none was chosen."""
+    """Return the numbers that have a column for each task: the chosen ones, or all if none is
+    chosen.
+    """
     chosen = [part for name, part in _PARTS.items() if name in report.columns]
     return chosen or [*_PARTS.values()]
 
 
 def _tasks(report: Report) -> list[Task]:
-    """The tasks that have columns: the tasks, their mean, or both, as chosen; never none."""
+    """Return the tasks that have columns: the tasks, their mean, or both, as chosen.
+
+    There is always at least one.
+    """
     has_tasks = any(name in report.columns for name in _PARTS)
     tasks = [
         task
@@ -110,17 +116,18 @@ def _tasks(report: Report) -> list[Task]:
 
 
 def _panels(report: Report) -> list[list[Task]]:
-    """The tasks of each table: as many as fit beside the methods' names.
+    """Return the tasks of each table: as many as fit beside the methods' names.
 
-    A task that is too wide even alone has its own table. Widths are in points.
+    A task that is too wide even on its own has its own table. Widths are in points.
     """
     titles = [run.source.info.method(method.method).title for run, method in _every_method(report)]
     title_width = min(max(map(width_of, titles), default=0), _WIDEST_LABEL)
-    # What may follow a method's title: that it is the author's, and the mark of a note.
+    # A method's title may be followed by a word for the author's methods, and by the mark of a
+    # note.
     after_title = " (ours) (a)" if report.ours else " (a)"
     full_width = TEXT_WIDTH - title_width - width_of(after_title) - _GAP  # for the tasks of a table
     panels: list[list[Task]] = [[]]
-    width_left = full_width  # points left in the last panel
+    width_left = full_width  # the points that are left in the last panel
     for task in _tasks(report):
         task_width = _width(report, task)
         if task_width > width_left and panels[-1]:
@@ -132,7 +139,7 @@ def _panels(report: Report) -> list[list[Task]]:
 
 
 def _width(report: Report, task: Task) -> float:
-    """The estimated width of a task's columns in points."""
+    """Estimate the width of a task's columns in points."""
     parts = _parts(report)
     numbers = sum(width_of(_WIDEST[part]) for part in parts) + 2 * _GAP * (len(parts) - 1)
     title = min(max(map(width_of, task.title.split()), default=0), _WIDEST_TITLE)
@@ -144,9 +151,9 @@ def _every_method(report: Report) -> list[tuple[RunResults, MethodResults]]:
 
 
 def _marks(report: Report) -> Marks:
-    """The marks of all texts below the table, by text: "(a)", ..., "(z)", "(aa)" and so on.
+    """Return the mark of each text below the table: "(a)", ..., "(z)", "(aa)" and so on.
 
-    They are methods' options and settings, and reasons that are too long for a cell.
+    The texts are the options and settings of methods, and reasons that are too long for a cell.
     """
     texts = [_details(run.source.info, method) for run, method in _every_method(report)]
     for _, method in _every_method(report):
@@ -158,12 +165,12 @@ def _marks(report: Report) -> Marks:
 
 
 def _details(header: RunHeader, method: MethodResults) -> str:
-    """A method's options, settings and threads in words; empty if there are none."""
+    """Return a method's options, settings and threads in words, or "" if there are none."""
     return ", ".join(header.method(method.method).details)
 
 
 def _label(report: Report, run: RunResults, method: MethodResults, marks: Marks) -> str:
-    """The method's name in LaTeX, with the mark of its details."""
+    """Return the method's name in LaTeX with the mark of its details."""
     name = run.source.info.method(method.method)
     label = escape(name.title if name.is_lossless else f"{name.title}*")
     if method.method in report.ours:
@@ -173,12 +180,12 @@ def _label(report: Report, run: RunResults, method: MethodResults, marks: Marks)
 
 
 def _panel(report: Report, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
-    """The lines of a LaTeX table with columns for these tasks: a head, then each temperature.
+    """Yield the lines of a LaTeX table with columns for these tasks: a head, then each temperature.
 
-    `marks` are the marks of the notes below the table, by the note's text.
+    `marks` are the marks of the notes below the table, by the text of the note.
     """
-    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
-    num_columns = 1 + len(parts) * len(tasks)  # with the column of methods
+    parts = _parts(report)  # speedup, MAT, or both
+    num_columns = 1 + len(parts) * len(tasks)  # including the column of methods
     yield rf"\begin{{tabular}}{{@{{}}l{'r' * (num_columns - 1)}@{{}}}}"
     yield r"\toprule"
     yield from _header(tasks, parts)
@@ -193,11 +200,10 @@ def _panel(report: Report, tasks: Sequence[Task], marks: Marks) -> Iterable[str]
 
 
 def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
-    """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
+    """Yield the rows of the head: titles of tasks, numbers of samples if any, and headings.
 
-    Column 1 has the methods' names, below the heading `METHOD`. After it, each task has a column
-    per part in `parts`: its speedup, its tau (MAT), or both. The last task may be the mean over
-    the tasks.
+    Column 1 has the names of methods below the heading `METHOD`. Then each task has a column for
+    each of `parts`: its speedup, its tau (MAT), or both. The last task may be the mean over tasks.
     """
     if not tasks:
         yield rf"{METHOD} \\"
@@ -206,9 +212,10 @@ def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
     # The words of a title are stacked.
     titles = [r"\shortstack{" + r"\\".join(map(escape, task.title.split())) + "}" for task in tasks]
     yield _above(titles, num_parts)  # a row with a text above the columns of each task
-    if any(task.n for task in tasks):  # the number of samples as text, "" for the mean
+    if any(task.n for task in tasks):  # `task.n` is a text, which is "" for the mean
         yield _above([f"n={task.n}" if task.n else "" for task in tasks], num_parts)
-    first_columns = range(2, 2 + num_parts * len(tasks), num_parts)  # of each task, counted from 1
+    # the first column of each task, counted from 1
+    first_columns = range(2, 2 + num_parts * len(tasks), num_parts)
     yield " ".join(  # a rule below the title of each task
         rf"\cmidrule(lr){{{column}-{column + num_parts - 1}}}" for column in first_columns
     )
@@ -217,41 +224,42 @@ def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
 
 
 def _above(texts: Sequence[str], num_parts: int) -> str:
-    """A row of the head with a text in LaTeX above the columns of each task."""
+    """Return a row of the head with a LaTeX text above the columns of each task."""
     cells = [rf"\multicolumn{{{num_parts}}}{{c}}{{{text}}}" for text in texts]
     return " & ".join(["", *cells]) + r" \\"
 
 
 def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
-    """The lines of LaTeX for one temperature: a row per method of each run.
+    """Yield the lines for one temperature, with a row for each method of each run.
 
     `block` has the results at this temperature. `tasks` are the tasks with columns, some of
-    `report.tasks`. `marks` are the marks of the notes below the table, by the note's text.
+    `report.tasks`. `marks` are the marks of the notes below the table, by the text of the note.
     """
-    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
+    parts = _parts(report)  # speedup, MAT, or both
     num_parts = len(parts)
-    # The columns of the full table are those of the first task, then of the second, and so on.
+    # The full table has the columns of the first task, then those of the second, and so on.
     full_table = task_tables.by_task(report, block, parts)
-    first_columns = [num_parts * report.tasks.index(task) for task in tasks]  # of each task, from 0
+    # the first column of each task, from 0
+    first_columns = [num_parts * report.tasks.index(task) for task in tasks]
     table = full_table.take([column + i for column in first_columns for i in range(num_parts)])
     runs = [run for run in block.runs if run.methods]
-    for run, group in zip(runs, table.groups, strict=True):  # a group is the rows of a run
+    for run, group in zip(runs, table.groups, strict=True):  # the rows of a run are a group
         yield r"\midrule"
-        if group.label:  # the run's name; empty if there is one run
+        if group.label:  # the name of the run, or "" if there is only one
             num_columns = 1 + len(table.columns)
             label = rf"\emph{{{escape(group.label)}}}"
             yield rf"\multicolumn{{{num_columns}}}{{@{{}}l}}{{{label}}} \\"
         for method, row in zip(run.methods, group.rows, strict=True):
-            # the method's name, then its cells, or a reason in place of missing ones
+            # The name of the method, then its cells, or a reason instead of missing cells.
             label = _label(report, run, method, marks)
             yield " & ".join([label, *_cells(row, num_parts, marks)]) + r" \\"
 
 
 def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
-    """The cells of a row in LaTeX, with a reason, or its mark, in place of missing cells.
+    """Yield the cells of a row, with a reason, or its mark, in place of missing cells.
 
-    A task has `num_parts` cells. A reason replaces a task's cells, or the whole row if all cells
-    have the same reason. `marks` are by text.
+    A task has `num_parts` cells. A reason replaces the cells of a task, or the whole row if all
+    cells have the same reason. `marks` are by text.
     """
     num_together = len(row.cells) if row.reason else num_parts
     for start in range(0, len(row.cells), num_together):
@@ -264,7 +272,7 @@ def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
 
 
 def _cell(cell: Cell) -> str:
-    """A cell in LaTeX: bold if it is the best, with its interval as arguments of the macro."""
+    """Return a cell in LaTeX. The best is bold, and the interval becomes arguments of the macro."""
     latex = escape(cell.text)
     if cell.is_best:
         latex = rf"\textbf{{{latex}}}"
@@ -274,12 +282,12 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(report: Report, marks: Marks) -> Iterable[str]:
-    """Up to two paragraphs of LaTeX below the table, which explain the marks in the table.
+    """Yield up to two paragraphs below the table, which explain the marks in the table.
 
-    The first has the texts of `marks`, each after its mark: "(a) 8 nodes." The second has the
-    report's notes about the signs "*" (not lossless) and "~" (significant by its interval, but not
-    by the corrected test), and about numbers that are missing for a reason without a mark. Warnings
-    are left out, because they are only for the author.
+    The first has the texts of `marks`, each after its mark, such as "(a) 8 nodes." The second has
+    the report's notes about the signs "*" (not lossless) and "~" (significant by its interval, but
+    not by the corrected test), and about numbers that are missing for a reason without a mark.
+    Warnings are left out, because they are only for the author.
     """
     marked_texts = [f"{mark} {marked_text}." for marked_text, mark in marks.items()]
     notes = []

@@ -13,23 +13,23 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 
 
 def render(report: Report) -> str:
-    """The whole report as Markdown, with a run's best numbers on each task in bold."""
+    """Return the report as Markdown. The best numbers of a run on each task are bold."""
     lines = [f"# {escape(report.title)}", ""]
-    if report.prompts:  # the number of prompts by source, in words; empty if unknown
+    if report.prompts:  # the number of prompts from each source, or ""
         lines += [f"{escape(report.prompts)}.", ""]
-    if report.load_notes:  # on servers: which method is best at each number of requests at once
+    if report.load_notes:  # for servers, which method is best at each load
         lines += [*note_lines(report.load_notes), ""]
-    for block in report.blocks:  # the results at a temperature
+    for block in report.blocks:  # the results at each temperature
         lines += [*_block(report, block), ""]
-    # numbers by category of the prompts; no tables if they have none
+    # There are no tables if the prompts have no categories.
     for table in task_tables.by_category(report):
         lines += [f"{table.title}:", "", *table_lines(table), ""]
-    lines += note_lines(report.later_notes)  # origin and definitions of the numbers, warnings
+    lines += note_lines(report.later_notes)  # facts, definitions and warnings
     return "\n".join(lines) + "\n"
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The report with its plots below."""
+    """Return the report with its plots below."""
     gallery = [
         f"\n## {plot.title}\n\n![{plot.title}]({plot.name}.svg)\n\n{plot.caption}\n"
         for plot in report.plots
@@ -38,26 +38,26 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows unchanged, on one line."""
+    """Escape the text, so that Markdown shows it unchanged on one line."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def note_lines(notes: Iterable[Note]) -> Iterable[str]:
-    """The notes as a list."""
+    """Return the notes as a list."""
     return (f"- **{escape(note.label)}:** {escape(note.text)}" for note in notes)
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
-    """The lines of Markdown for one temperature: tables, verdicts of the runs, recommendations.
+    """Yield the lines for one temperature: tables, verdicts and recommendations.
 
-    `block` has the results of each run at this temperature. A verdict says in a sentence or two
-    which method is the fastest. A recommendation says which method to use.
+    `block` has the results of each run at this temperature. A verdict says which method is the
+    fastest, and a recommendation says which method to use.
     """
     yield f"## {block.heading}"
-    parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
+    parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # the columns of a task
     main_table = task_tables.by_task(report, block, parts)
-    # The main table, then the others, such as step costs. At a rate, or with several requests at
-    # once, throughput comes first.
+    # The main table, then the others, such as step costs. Throughput comes first if servers got a
+    # rate of requests, or several at once.
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none
@@ -73,23 +73,23 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 
 
 def table_lines(table: Table) -> Iterable[str]:
-    """The lines of a table in Markdown: headings, a rule, then the rows of each group.
+    """Yield the lines of a table: headings, a rule, then the rows of each group.
 
-    The label of a group, if it has one, is a separate row before the group's rows. The first column
-    has the labels of the rows, below `table.heading`; `table.columns` are all other columns.
+    If a group has a label, the label is a row before the rows of the group. The first column has
+    the labels of the rows below `table.heading`, and `table.columns` are all other columns.
     """
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"
-    for group in table.groups:  # the rows of a run or task
-        if group.label:  # its name, or empty
+    for group in table.groups:  # the rows of each run or task
+        if group.label:  # the name of the run or task, or ""
             blanks = [""] * len(table.columns)
             yield _line([f"*{escape(group.label)}*", *blanks])
         for row in group.rows:
-            yield _line([escape(row.label), *_cells(table, row)])  # texts of its cells
+            yield _line([escape(row.label), *_cells(table, row)])  # the texts of its cells
 
 
 def _cells(table: Table, row: Row) -> Iterable[str]:
-    """The texts of a row's cells. If a task has no numbers, its first cell has the reason."""
+    """Yield the texts of a row's cells. If a task has no numbers, its first cell has the reason."""
     for _, cells in table.by_task(row.cells):
         texts = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
         yield cells[0].reason or texts[0]

@@ -1,4 +1,4 @@
-"""Print a report on a terminal of any width. Parts that do not fit continue below."""
+"""Print a report on a terminal of any width. Columns that do not fit continue below."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
@@ -16,11 +16,11 @@ from specbench.report.table import Table
 from specbench.report.texts import Note, make_note
 
 _PLAIN_WIDTH = 120
-"""Width in characters of a report in a file or a pipe."""
+"""The width in characters of a report in a file or a pipe."""
 
 
 def render(report: Report) -> str:
-    """The whole report as text, 120 characters wide and without colours."""
+    """Return the report as text, 120 characters wide and without colours."""
     console = SafeConsole(file=StringIO(), width=_PLAIN_WIDTH, color_system=None)
     with console.capture() as capture:
         print_report(report, console, is_full=True)
@@ -28,27 +28,27 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """No files, because the Markdown file has the same tables."""
+    """Return no files, because the Markdown file has the same tables."""
     return {}
 
 
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
-    """Print a report on the console, which is stdout if none is given.
+    """Print a report on the console, or on stdout without one.
 
-    The full report (`is_full`) has all tables and notes. The short one has the main table, verdicts
-    and a few notes. For servers, it also has throughput and latency, and if phases were timed, the
-    costs of steps.
+    The full report (`is_full`) has all tables and notes. The short report has the main table,
+    verdicts and a few notes. It also has throughput and latency for servers, and the costs of steps
+    if their phases were timed.
     """
     console = console or report_console()
-    width = console.width  # characters
+    width = console.width  # in characters
     # The parts that rich prints, one below the other.
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
-    if report.prompts:  # the number of prompts by source, in words; empty if unknown
+    if report.prompts:  # the number of prompts from each source, or ""
         renderables.append(Text(report.prompts))
-    if report.load_notes:  # on servers: which method is best at each number of requests at once
+    if report.load_notes:  # for servers, which method is best at each load
         renderables += [Text(), notes_grid(report.load_notes)]
     renderables.append(Text())  # an empty line
-    for block in report.blocks:  # the results at a temperature
+    for block in report.blocks:  # the results at each temperature
         if not block.methods or not report.tasks:
             renderables.append(Text(f"{block.heading}: nothing was run.\n"))
         elif is_full:
@@ -56,14 +56,14 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
         else:
             renderables += _short_block(report, block, width)
     if is_full:
-        # Tables by category, if prompts have categories, below their titles.
+        # The tables by category, if the prompts have categories.
         renderables += _titled(task_tables.by_category(report), width)
     renderables.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
     print_parts(renderables, console)
 
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
-    """The notes below the tables. Notes about speedups and colours need a speedup."""
+    """Return the notes below the tables. Notes about speedups and colours need a speedup."""
     notes = report.later_notes if is_full else short_notes(report.later_notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]
@@ -73,12 +73,12 @@ def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence
 
 
 def report_console() -> Console:
-    """A console on stdout."""
+    """Return a console on stdout."""
     return SafeConsole(plain_width=_PLAIN_WIDTH)
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
-    """Print parts one below the other."""
+    """Print the parts one below the other."""
     wrapping = [
         Prose(part.plain, str(part.style)) if isinstance(part, Text) else part for part in parts
     ]
@@ -86,7 +86,7 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 
 
 def notes_grid(notes: Sequence[Note]) -> Group:
-    """Notes in two columns: labels and texts."""
+    """Return the notes in two columns with labels and texts."""
     indent = max((len(note.label) + 2 for note in notes), default=0)
     lines = []
     for note in notes:
@@ -96,43 +96,43 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    """The part of the short report for one temperature, in `width` characters: tables, verdicts.
+    """Yield the parts of the short report for one temperature in `width` characters.
 
     The main table has a row per method, and columns over all tasks and for each task. It has
-    intervals if there is room, and leaves out tasks if there is no room even without intervals.
+    intervals if there is room. If there is no room even without intervals, some tasks are left out.
     `block` has the results at the temperature.
     """
-    forms = [  # forms of the main table: with intervals of speedups, and without
+    forms = [  # the main table with intervals of speedups, and without
         sections.screen(report, block, task_tables.on_screen(report, block)),
         sections.screen(report, block, task_tables.SPEEDUP),
     ]
-    # The first form that fits, else the last form without some columns.
+    # The first form that fits, or else the last form without some columns.
     main_table = first_in_full(forms, width)
     title = f"{main_table.title}, {block.heading}"
     if num_hidden := _num_tasks(forms[0]) - _num_tasks(main_table):
         hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
         title += f" ({hidden_text}: --full)"
-    # Throughput and latency, in this order; no tables without servers.
+    # Throughput and latency, in this order. Without servers, there are no tables.
     server_tables = [table for table in _server_tables(report, block) if table.columns]
-    # At a rate, or with several requests at once, throughput is above the main table.
+    # Throughput is above the main table if servers got a rate of requests, or several at once.
     num_above = 1 if sections.is_loaded(block) else 0
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")
     yield from draw(main_table, width)
-    # `relative_phases`: a step's times (draft, verify, commit, host) / vanilla's step, or None
+    # A step's times (draft, verify, commit, host) / vanilla's step, or None.
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
     yield from _titled(server_tables[num_above:], width)
-    yield from _verdicts(report, block)  # for each run, which method is fastest; and advice
+    yield from _verdicts(report, block)  # which method of each run is the fastest, and advice
 
 
 def _num_tasks(table: Table) -> int:
-    """The number of columns that belong to a task."""
+    """Return the number of columns that belong to a task."""
     return sum(bool(column.task) for column in table.columns)
 
 
 def _server_tables(report: Report, block: Block) -> tuple[Table, ...]:
-    """Throughput and latency, if methods ran on servers."""
+    """Return the tables of throughput and latency, if methods ran on servers."""
     if not sections.served(block).methods:
         return ()
     return sections.throughput(report, block), sections.latency(report, block)
@@ -148,7 +148,7 @@ def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]
 
 
 def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
-    """Tables below their titles, if they have any."""
+    """Yield the tables, each below its title if it has one."""
     for table in tables:
         if table.title:
             yield Text(table.title, style="bold")
@@ -156,7 +156,7 @@ def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
 
 
 def _verdicts(report: Report, block: Block) -> Iterable[RenderableType]:
-    """The verdict of each run, the recommendations and an empty line."""
+    """Yield the verdict of each run, the recommendations and an empty line."""
     for run in block.runs:
         yield Text(run.verdict if report.is_one_run else f"{run.source.label}: {run.verdict}")
     for recommendation in block.recommendations:

@@ -1,7 +1,7 @@
-"""Make the plots of a report. The files of this package are searched for plots.
+"""Make the plots of a report, for which all files of this package are searched.
 
-A file has `PLOTS`: pairs of a place in the order of plots, and a function that makes a plot,
-several plots, or None.
+A file with plots has `PLOTS`. It has pairs of a place in the order of plots, and a function that
+makes a plot, several plots, or None.
 """
 
 import pkgutil
@@ -15,18 +15,18 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
-    """All plots that have data, in the order in which a report shows them.
+    """Return all plots that have data, in the order in which a report shows them.
 
     Each module of this package lists its functions in `PLOTS`, with their places in the order.
     """
-    ranked_makers: list[tuple[float, Maker]] = []  # (place in the order, function)
+    ranked_makers: list[tuple[float, Maker]] = []  # pairs of a place in the order and a function
     for _, module_name, _ in pkgutil.iter_modules(__path__):
         module = import_module(f"{__name__}.{module_name}")
         ranked_makers += getattr(module, "PLOTS", ())
     ranked_makers.sort(key=lambda place_and_maker: place_and_maker[0])
     plots: list[Plot] = []
     for _, make in ranked_makers:
-        plot_or_plots = make(report)  # None or empty if there is no data for it
+        plot_or_plots = make(report)  # None or empty if there is no data
         if isinstance(plot_or_plots, Plot):
             plots.append(plot_or_plots)
         elif plot_or_plots:

@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 _TITLE = "Acceptance by depth"
 _LEAST_STEPS = 20
-"""Fewest steps that must have reached a depth for its share to be drawn."""
+"""The smallest number of steps that must have reached a depth for its share to be drawn."""
 _DEPTH = "depth of the draft token (1 is the first of a draft)"
-"""Label of the axis with depths."""
+"""The label of the axis with depths."""
 
 
 class _Panel(NamedTuple):
-    """What two neighbouring axes show."""
+    """What two adjacent axes show."""
 
     title: str
     """The run and its temperature."""
     cells: dict[str, CellMetrics]
-    """The numbers over all tasks of each method that accepted a draft token, by method."""
+    """The metrics over all tasks of the methods that accepted a draft token, by method."""
 
 
 def positions(report: Report) -> Plot | None:
-    """The plot of acceptance by depth in the draft, with two axes per run and temperature.
+    """Return the plot of acceptance by depth in the draft, with two axes per run and temperature.
 
-    Depth 1 is the first token of a draft. The left axes show a share of the steps that accepted
-    draft tokens at all smaller depths: those that also accepted one at this depth. A step whose
-    draft ends before this depth did not. The right axes show the share of all steps that accepted a
-    draft token at the depth. The result is None if no method accepted a draft token.
+    Depth 1 is the first token of a draft. The left axes are about the steps that accepted draft
+    tokens at all smaller depths, and show the share of them that also accepted one at this depth. A
+    step whose draft ends before this depth did not. The right axes show the share of all steps that
+    accepted a draft token at the depth. The result is None if no method accepted a draft token.
     """
-    panels = []  # per run and temperature: a title, and numbers by method
-    # Pairs of a heading (the run and temperature) and the run's results at that temperature.
+    panels = []  # a title and metrics by method, for each run and temperature
+    # A heading with the run and temperature, and the results of the run there.
     for title, run in report.panels:
-        # The numbers over all tasks, by method.
+        # The metrics over all tasks, by method.
         pooled_cells = {method.method: method.overall.pooled for method in run.methods}
-        # Only methods that accepted a draft token: otherwise `acceptance_by_depth` is empty.
+        # `acceptance_by_depth` is empty for a method that accepted no draft token.
         cells = {
             method: cell
             for method, cell in pooled_cells.items()
@@ -67,33 +67,35 @@ def positions(report: Report) -> Plot | None:
 
 
 def _described(report: Report, panels: list[_Panel]) -> list[str]:
-    """The shares accepted at depths 1, 2 and 3, as a text per run, temperature and method."""
-    all_looks = looks(report.labels)  # label, colour and marker by method
+    """Return the shares accepted at depths 1, 2 and 3 in words, for each run, temperature and
+    method.
+    """
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
     texts = []
     for title, cells in panels:
         for method, cell in cells.items():
             shares = [
                 f"{depth.conditional.value:.0%}"
                 for depth in cell.acceptance_by_depth[:3]
-                if depth.num_reached >= _LEAST_STEPS  # those that are drawn
+                if depth.num_reached >= _LEAST_STEPS  # these are drawn
             ]
             texts.append(f"{title}, {all_looks[method].label}: {', '.join(shares)}")
     return texts
 
 
 def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
-    """The figure: a row of two axes per panel, with a line per method over the depths of drafts.
+    """Return the figure with a row of two axes per panel, and a line per method over depths.
 
-    A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
+    A panel is a run at a temperature. It has a title, and the metrics of methods over all tasks.
     """
     drafting = {method for panel in panels for method in panel.cells}
-    all_looks = looks(report.labels)  # label, colour and marker by method
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
     shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
     figure, axes_list = tiles(
         _TITLE,
         report.caption,  # the figure's subtitle
-        2 * len(panels),  # number of axes
-        height=2.9,  # inches of an axes
+        2 * len(panels),  # the number of axes
+        height=2.9,  # the height of the axes in inches
         handles=legend_of(shown_looks),
         sharey=True,
         sharex="row",
@@ -116,11 +118,11 @@ def _draw_shares(
 ) -> dict[str, list[Mark]]:
     """Draw a line per method, with the share of steps that accept a draft token at each depth.
 
-    `kind` is "conditional" for the share of steps that accepted draft tokens at all smaller depths,
-    or "unconditional" for the share of all steps. `cells` has the numbers over all tasks, and
-    `look_of` the colours and markers, both by method. Depth 1 is the first token of a draft. Depths
-    that fewer than `_LEAST_STEPS` steps reached (`num_reached`) are left out. Returns the points of
-    the lines, by method.
+    `kind` is "conditional" for the share of the steps that accepted draft tokens at all smaller
+    depths, or "unconditional" for the share of all steps. `cells` has the metrics over all tasks,
+    and `look_of` the colours and markers, both by method. Depth 1 is the first token of a draft.
+    Depths that fewer than `_LEAST_STEPS` steps reached (`num_reached`) are left out. Returns the
+    points of each line by method.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -132,7 +134,7 @@ def _draw_shares(
             if acceptance.num_reached >= _LEAST_STEPS
         ]
         depths = [acceptance.depth for acceptance in acceptances]
-        shares = [getattr(acceptance, kind).value for acceptance in acceptances]  # 0 to 1
+        shares = [getattr(acceptance, kind).value for acceptance in acceptances]  # from 0 to 1
         style: dict[str, Any] = {**look_of[method].point, "markersize": 5.5, "linewidth": 1.3}
         axes.plot(depths, shares, **style)
         lines[method] = [*map(Mark, depths, shares)]

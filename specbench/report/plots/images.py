@@ -1,7 +1,7 @@
 """Make image files of a figure.
 
-Figures are made with matplotlib's objects alone, without its global state. Only while a file is
-written, matplotlib's global settings are changed; then they are restored.
+Figures are made with matplotlib's objects alone. Its global settings are changed only while a file
+is written, and are then restored.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 120
-"""Pixels per inch of a PNG."""
+"""The number of pixels per inch of a PNG."""
 PLAIN_TEXT: Any = {"text.parse_math": False}
-"""The setting with which a "$", which names from outside may have, does not begin a formula."""
+"""With this setting, a "$" in a name from outside does not begin a formula."""
 
 _SVG_SHAPE = re.compile(rb"<(?:path|use|text) [^>]*>")
 _LONG_NUMBER = re.compile(rb"\d+\.\d{3,}")
 _SETTINGS: Any = {
     **PLAIN_TEXT,
-    "svg.hashsalt": "specbench",  # ids of elements are the same in each run
+    "svg.hashsalt": "specbench",  # so that elements have the same ids in each run
     "svg.fonttype": "none",  # text stays text
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's Type 3
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
@@ -33,14 +33,16 @@ _SETTINGS: Any = {
 
 
 class Images(NamedTuple):
-    """The bytes of a figure in each format. Text in the SVG is text, and there is no date."""
+    """The bytes of a figure in each format. The SVG has texts as text. Neither has a date."""
 
     svg: bytes
     png: bytes
 
 
 def save(figure: Figure) -> Images:
-    """The figure's bytes as SVG and PNG, with the same layout. Equal figures give equal bytes."""
+    """Return the figure's bytes as SVG and PNG with the same layout. Equal figures give equal
+    bytes.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -57,12 +59,12 @@ def save(figure: Figure) -> Images:
 
 
 def _rounded(shape: bytes) -> bytes:
-    """A shape of an SVG with coordinates rounded to hundredths of a point, which looks the same."""
+    """Round the coordinates of an SVG's shape to hundredths of a point, which looks the same."""
     return _LONG_NUMBER.sub(lambda number: b"%.2f" % float(number[0]), shape)
 
 
 def save_pdf(figure: Figure) -> bytes:
-    """A figure's bytes as PDF, without a date or a version. `save` has laid out the figure."""
+    """Return a figure's bytes as PDF, with no date and no version. `save` has laid it out."""
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     pdf = BytesIO()
@@ -75,7 +77,7 @@ def save_pdf(figure: Figure) -> bytes:
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Use our settings of matplotlib in the block, and restore the earlier ones after it."""
+    """Use our settings of matplotlib in the block, and restore the earlier settings after it."""
     from matplotlib import rc_context
 
     with rc_context(_SETTINGS), warnings.catch_warnings():

@@ -21,14 +21,15 @@ _X_LABELS: dict[Axis, str] = {
     "position": "tokens of the answer before the step",
     "context": "tokens of prompt and answer before the step",
 }
-"""The quantities on the x axes, with the labels of these axes."""
+"""The labels of the x axes, by the quantity that they show."""
 _LEAST_BINS = 2
-"""Fewest bins that a line must have."""
+"""The smallest number of bins that a line must have."""
 
 
 def mat_along(report: Report) -> Plot | None:
-    """The plot of MAT by position in the answer and by context length, two axes per run and
-    temperature; None if no method has two bins with numbers.
+    """Return the plot of MAT by position in the answer and by length of the context.
+
+    It has two axes for each run and temperature. It is None if no method has two bins with numbers.
     """
     panels = [(title, run) for title, run in report.panels if any(map(_has_line, run.methods))]
     if not panels:
@@ -49,7 +50,7 @@ def _has_line(method: MethodResults) -> bool:
 
 
 def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
-    """The bins of a method on an axis that have a MAT, each with its MAT, in rising order."""
+    """Return the bins of a method on an axis that have a MAT, each with its MAT, in order."""
     return [
         (step_bin, step_bin.mat)
         for step_bin in method.step_bins
@@ -58,12 +59,12 @@ def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
 
 
 def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str]:
-    """The MAT of each method in its first and last range of positions, as a text per method.
+    """Return the MAT of each method in its first and last range of positions, in words.
 
-    `panels` are pairs of a heading (the run and temperature) and the run's results at that
-    temperature. Methods with fewer than `_LEAST_BINS` ranges are left out.
+    `panels` are pairs of a heading with the run and temperature, and the results of the run there.
+    Methods with fewer than `_LEAST_BINS` ranges are left out.
     """
-    all_looks = looks(report.labels)  # label, colour and marker by method
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
     texts = []
     for title, run in panels:
         for method in run.methods:
@@ -78,19 +79,19 @@ def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str
 
 
 def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure:
-    """The figure: a row of two axes per panel, with MAT over positions and over context lengths.
+    """Return the figure with a row of two axes per panel: MAT over positions, and over lengths.
 
-    `panels` are pairs of a heading (the run and temperature) and the run's results at that
-    temperature. Both axes have a line per method that has at least `_LEAST_BINS` bins on them.
+    `panels` are pairs of a heading with the run and temperature, and the results of the run there.
+    Both axes have a line per method that has at least `_LEAST_BINS` bins on them.
     """
     with_line = {method.method for _, run in panels for method in run.methods if _has_line(method)}
-    all_looks = looks(report.labels)  # label, colour and marker by method
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
     shown_looks = {method: look for method, look in all_looks.items() if method in with_line}
     figure, axes_list = tiles(
         _TITLE,
         report.caption,  # the figure's subtitle
-        2 * len(panels),  # number of axes
-        height=2.9,  # inches of an axes
+        2 * len(panels),  # the number of axes
+        height=2.9,  # the height of the axes in inches
         handles=legend_of(shown_looks),
         sharey=True,
     )
@@ -104,21 +105,21 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         right.tick_params(labelleft=True)  # matplotlib hides these labels if axes share y
         lines_of_axes += [(left, by_position), (right, by_context)]
     for axes, lines in lines_of_axes:
-        name_lines(figure, axes, shown_looks, lines)  # labels beside the lines' last marks
+        name_lines(figure, axes, shown_looks, lines)  # a label beside the last mark of each line
     return figure
 
 
 def _draw_lines(
     axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look]
 ) -> dict[str, list[Mark]]:
-    """Draw a line per method, MAT over the bins of an axis, and return the marks of each line.
+    """Draw the MAT of each method over the bins of an axis as a line, and return the marks.
 
-    A bin is a range of the number of tokens before a step: tokens of the answer if `axis` is
-    "position", of prompt and answer if it is "context". The marks are by method, and so are the
-    looks in `look_of` (colour and marker). Methods without a look, or with fewer than `_LEAST_BINS`
-    bins, are left out.
+    A bin is a range of the number of tokens before a step. These are tokens of the answer if `axis`
+    is "position", and of prompt and answer if it is "context". The marks are by method, and so are
+    the looks in `look_of` (colour and marker). Methods without a look, or with fewer than
+    `_LEAST_BINS` bins, are left out.
     """
-    range_by_x: dict[float, str] = {}  # the ticks: "32-63" by coordinate
+    range_by_x: dict[float, str] = {}  # the labels of ticks, such as "32-63", by coordinate
     marks_by_method = {}
     for method in run.methods:
         line = _line(method, axis)  # pairs of a bin and its MAT, in rising order

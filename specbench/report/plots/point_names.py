@@ -1,4 +1,4 @@
-"""Write names of methods beside their points, so that no name covers another or a point."""
+"""Write the names of methods beside their points, so that no name covers a name or a point."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 MOST_NAMED = 14
-"""The most methods whose points have names. If there are more, they have a legend."""
+"""The largest number of methods whose points have names. If there are more, they have a legend."""
 _GAP = 6.0
-"""Typographic points between a mark and its name."""
+"""The typographic points between a mark and its name."""
 _LINE = 9.5
-"""Typographic points from one line of names to the next."""
+"""The typographic points from one line of names to the next."""
 _MARK = 4.0
 """Half the size of a mark in typographic points."""
 _NAME: dict[str, Any] = {
@@ -32,16 +32,16 @@ _NAME: dict[str, Any] = {
     "in_layout": False,
     "arrowprops": {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkB": 3},
 }
-"""The text of a name, with a line to its mark."""
+"""The style of a name, with a line to its mark."""
 
 
 class _Place(NamedTuple):
     """A place for a name beside its mark."""
 
     side: int
-    """1: right of the mark; -1: left."""
+    """1 is right of the mark, and -1 is left of it."""
     lines: float
-    """Lines of text above the mark; negative below it."""
+    """The number of text lines above the mark. It is negative below the mark."""
 
 
 BESIDE = [
@@ -50,11 +50,11 @@ BESIDE = [
     for sign in (1, -1)
     for side in (1, -1)
 ]
-"""Places right and left of a mark, the nearest first."""
+"""Places right and left of a mark, with the nearest first."""
 RIGHT = [place for place in BESIDE if place.side > 0]
-"""Places right of a mark, the nearest first."""
+"""Places right of a mark, with the nearest first."""
 _ROOM = 0.17
-"""The share of an axis's length that is added for names to the right of the last marks."""
+"""The share of the axis that is added for names to the right of the last marks."""
 
 
 class Mark(NamedTuple):
@@ -65,7 +65,7 @@ class Mark(NamedTuple):
 
 
 def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
-    """The names of methods without settings, by method. Variants have their markers' numbers."""
+    """Return the names of methods without settings. Variants have the numbers of their markers."""
     titles = {method: look.label.partition(" (")[0] for method, look in looks.items()}
     return {
         method: f"{titles[method]} {look.marker.strip('$')}" if look.is_numbered else titles[method]
@@ -93,10 +93,11 @@ def name_lines(
 ) -> None:
     """Write the name of each method beside the last mark of its line.
 
-    `looks` and `lines` are by method; the marks of a line go from left to right. For names on the
-    right, the axis is made longer.
+    `looks` and `lines` are by method. The marks of a line go from left to right. If names are on
+    the right, the axis is made longer.
     """
-    right_end = axes.transAxes.transform((1 + _ROOM, 0))  # end of the longer axis: x, y in pixels
+    # the end of the longer axis as x and y in pixels
+    right_end = axes.transAxes.transform((1 + _ROOM, 0))
     if len(looks) <= MOST_NAMED and places is RIGHT:
         axes.set_xlim(right=axes.transData.inverted().transform(right_end)[0])
     drawn = {method: line for method, line in lines.items() if line}
@@ -119,12 +120,12 @@ def name_methods(
     `other_marks` either. A name gets the first of the `places` that is free, or the first of all if
     none is. A stroke connects a name with its mark if their heights differ by a line of text or
     more. If there are too many `looks`, nothing is written. The figure is laid out first, since
-    room is measured in pixels. Everything else must already be drawn.
+    sizes are measured in pixels. Everything else must already be drawn.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     if len(looks) > MOST_NAMED:
-        return  # the legend has their names
+        return  # the legend has the names
     if engine := figure.get_layout_engine():
         engine.execute(figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -140,11 +141,12 @@ def name_methods(
     axes_box = axes.get_window_extent(renderer)
     names = short_names(looks)
     in_pixels = {method: Mark(*axes.transData.transform(mark)) for method, mark in marks.items()}
-    # The heights of the middles of names in pixels, to which a place adds its lines.
+    # The heights in pixels of the middles of names, to which a place adds its lines.
     start_heights = _spread(in_pixels, line_height, axes_box.y0 + line_height / 2)
-    for method in sorted(marks, key=lambda method: -marks[method].y):  # the highest first
+    # from the highest to the lowest
+    for method in sorted(marks, key=lambda method: -marks[method].y):
         text = axes.annotate(names[method], marks[method], **_NAME)
-        text_box = text.get_window_extent(renderer)  # for its size
+        text_box = text.get_window_extent(renderer)  # which has its size
         mark = in_pixels[method]
         best_place = places[0]  # if none is free
         for place in places:
@@ -156,7 +158,7 @@ def name_methods(
                 best_place = place
                 taken_boxes.append(box)
                 break
-        # Typographic points from the mark up to the name; negative for a name below its mark.
+        # The typographic points from the mark up to the name, which are negative for a lower name.
         start_offset = (start_heights[method] - mark.y) / pixels_per_point
         offset = start_offset + best_place.lines * _LINE
         text.set_position((best_place.side * _GAP, offset))
@@ -166,14 +168,14 @@ def name_methods(
 
 
 def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, float]:
-    """The height of each method's name: near its mark, but apart from other names at the same x.
+    """Return the heights of names: near their marks, but apart from names at the same x.
 
     Names of marks at the same x keep the order of their marks, and are at least `gap` apart. No
-    name is below `lowest`. Marks, heights and gaps are in pixels.
+    name is below `lowest`. The heights are by method. Marks, heights and gaps are in pixels.
     """
     heights = {}
     for x in {round(mark.x) for mark in marks.values()}:
-        # The methods with marks at this x, the highest mark first.
+        # The methods with marks at this x, from the highest mark to the lowest.
         column = [method for method, mark in marks.items() if round(mark.x) == x]
         column.sort(key=lambda method: -marks[method].y)
         # Name i of a column is at height level_i - i * gap, so names are `gap` apart if levels do
@@ -185,7 +187,7 @@ def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, f
         for i, method in enumerate(column):
             # A row for each a, with a column for each b.
             means = [[np.mean(mark_levels[a : b + 1]) for b in ranks[i:]] for a in ranks[: i + 1]]
-            least_height = lowest + (len(column) - 1 - i) * gap  # with room for the names below
+            least_height = lowest + (len(column) - 1 - i) * gap  # leaves room for the names below
             heights[method] = max(float(min(map(max, means))) - i * gap, least_height)
     return heights
 

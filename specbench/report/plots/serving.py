@@ -1,4 +1,4 @@
-"""Plot servers over their loads: throughput against speed (the frontier), and the speedup."""
+"""Plot servers over their loads: throughput against speed (the frontier), and speedup."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Point:
     x: float
     """The number along the horizontal axis."""
     y: Estimate
-    """The number along the vertical axis; it may have an interval."""
+    """The number along the vertical axis, which may have an interval."""
 
 
 _Lines = dict[str, list[_Point]]
@@ -49,10 +49,10 @@ _Lines = dict[str, list[_Point]]
 
 
 def frontier(report: Report) -> Plot | None:
-    """The plot with a line per method over its loads; None if there are no `_lines`."""
+    """Return the plot with a line per method over its loads, or None if there are no `_lines`."""
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
-        """The tokens/s of a single request, and of all requests together."""
+        """Return the tokens/s of a single request, and of all requests together."""
         tokens_per_s = run.pooled(method, temperature).tokens_per_s
         return _Numbers(tokens_per_s, run.serving[method, temperature].output_throughput)
 
@@ -71,16 +71,17 @@ def frontier(report: Report) -> Plot | None:
 
 
 def speedup_by_load(report: Report) -> Plot | None:
-    """The plot of each method's speedup by requests at once.
+    """Return the plot of each method's speedup by requests at once.
 
-    A load of a server is a number of requests at once, or a rate of requests per second. None if no
-    method has a speedup at two numbers of requests at once, or for servers of several runs.
+    A load of a server is a number of requests at once, or a rate of requests per second. The result
+    is None if no method has a speedup at two numbers of requests at once, or if several runs had
+    servers.
     """
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
-        """The requests at once of a run with one load, and the method's speedup there."""
-        num_at_once = loads_of(run.info.spec.values)[0].concurrency  # of the only load
-        # The speedup is the mean over tasks. An `Estimate` is a number that is not missing.
+        """Return the requests at once of a run with one load, and the method's speedup there."""
+        num_at_once = loads_of(run.info.spec.values)[0].concurrency  # the only load
+        # The speedup is the mean over tasks.
         return _Numbers(Estimate(float(num_at_once)), run.overall[method, temperature].speedup)
 
     lines: _Lines = {}  # points by method, in the order of the loads
@@ -102,24 +103,24 @@ def speedup_by_load(report: Report) -> Plot | None:
 
 
 def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
-    """The points of each method's line, by method, at the lowest temperature.
+    """Return the points of each method's line at the lowest temperature, in the order of the loads.
 
-    A line has the loads in order. There are no lines without servers, or with servers of several
-    runs. `numbers_of(run, method, temperature)` returns the numbers along both axes. A source has
-    the numbers (`metrics`) of a run, usually at one of its loads.
+    There are no lines without servers, or if several runs had servers. `numbers_of(run, method,
+    temperature)` returns the numbers along both axes. A source has the metrics of a run, usually at
+    one of its loads.
     """
-    # `serving` has the numbers of servers, and is empty without servers.
+    # `serving` is empty without servers.
     served_sources = [source for source in report.sources if source.metrics.serving]
     # The folder of each run, or its id if it was not read from a folder.
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
-        return {}  # a line is of one run
-    # A colour and a marker by method. `report.labels` lacks methods without a number on any task,
-    # if the reason is the same on all tasks.
+        return {}  # a line must not mix runs
+    # The label, colour and marker of each method. Methods without a number on any task may lack a
+    # look.
     looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:
-        # A point per method at the source's load.
+        # A point for each method at the load of the source.
         for method, point in _points(source, numbers_of):
             if method in looks_by_method:
                 lines[method].append(point)
@@ -129,19 +130,19 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
 def _points(
     source: Source, numbers_of: Callable[[RunMetrics, str, float], _Numbers]
 ) -> Iterable[tuple[str, _Point]]:
-    """Pairs of a method on a server and its point, at the lowest temperature of a run at one load.
+    """Yield each method on a server with its point, at the lowest temperature of a run at one load.
 
     `numbers_of(run, method, temperature)` returns the numbers along both axes. Methods that lack
     one of the two are left out. There are no points if the source (a run) has no load, or several.
     A load is a number of requests at once, or of requests per second.
     """
-    metrics = source.metrics  # the numbers of the run
-    loads = loads_of(source.info.spec.values)  # the loads that its settings ask for
+    metrics = source.metrics  # the metrics of the run
+    loads = loads_of(source.info.spec.values)  # the loads that the run's settings ask for
     if len(loads) != 1:
         return
     temperature = metrics.temperatures[0]  # the lowest
     for method in metrics.methods:
-        if (method, temperature) not in metrics.serving:  # it did not run on a server
+        if (method, temperature) not in metrics.serving:  # the method did not run on a server
             continue
         x, y = numbers_of(metrics, method, temperature)
         if isinstance(x, Estimate) and isinstance(y, Estimate):  # neither is missing
@@ -149,8 +150,8 @@ def _points(
 
 
 def _described(report: Report, lines: _Lines, unit: str) -> str:
-    """The numbers of all points in words, by method. `unit` is their unit in words."""
-    all_looks = looks(report.labels)  # label, colour and marker by method
+    """Return the numbers of all points in words, by method. `unit` is their unit."""
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
     texts = []
     for method, line in lines.items():
         numbers = [f"{point.y.value:.3g} {unit} at {point.load.text}" for point in line]
@@ -159,9 +160,9 @@ def _described(report: Report, lines: _Lines, unit: str) -> str:
 
 
 def _draw_frontier(report: Report, lines: _Lines) -> Figure:
-    """The figure: tokens/s of all requests (y) over tokens/s of one (x), with a point per load.
+    """Return the figure with tokens/s of all requests (y) over tokens/s of one request (x).
 
-    `lines` are the points by method. The load is written beside each point.
+    `lines` are the points of each method. Each point is a load, which is written beside it.
     """
     figure, axes = _axes(report, lines, _FRONTIER)  # with a title and a legend
     look_by_method = _looks(report, lines)  # label, colour and marker
@@ -179,10 +180,10 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
 
 
 def _draw_speedup(report: Report, lines: _Lines) -> Figure:
-    """The figure: speedup (y) over requests at once (x), with intervals and a line at 1.
+    """Return the figure with the speedup (y) over requests at once (x), and a line at 1.
 
-    `lines` are the points by method: `point.x` is a number of requests, `point.y` a speedup with
-    its interval.
+    `lines` are the points of each method. `point.x` is a number of requests, and `point.y` is a
+    speedup, whose interval is drawn.
     """
     figure, axes = _axes(report, lines, _SPEEDUP)  # with a title and a legend
     look_by_method = _looks(report, lines)  # label, colour and marker
@@ -204,12 +205,12 @@ def _draw_speedup(report: Report, lines: _Lines) -> Figure:
 
 
 def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
-    """The looks of the methods that have a line, in the order of the report."""
+    """Return the looks of the methods that have a line, in the order of the report."""
     return {method: look for method, look in looks(report.labels).items() if method in lines}
 
 
 def _axes(report: Report, lines: _Lines, title: str) -> tuple[Figure, Axes]:
-    """A figure with one panel, and a legend of the methods."""
+    """Return a figure with one panel, and a legend of the methods."""
     handles = legend_of(_looks(report, lines))
     figure, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
     return figure, axes

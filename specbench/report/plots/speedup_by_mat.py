@@ -26,20 +26,20 @@ _ABOUT_BOUND = (
     "of the steps of all tasks."
 )
 _BAR_MARKS = 9
-"""Number of points along the bar of an interval that names should not cover."""
+"""The number of points along the bar of an interval that names should not cover."""
 
 
 class _Point(NamedTuple):
     """A speedup at a MAT."""
 
     mat: Estimate
-    """Mean accepted tokens."""
+    """The mean accepted tokens."""
     speedup: Estimate
-    """Speedup over vanilla: measured, or the bandwidth bound."""
+    """The speedup over vanilla, which was measured or is the bandwidth bound."""
 
 
 def _point(mat: Value, speedup: Value) -> _Point | None:
-    """The point, or None if either number is missing."""
+    """Return the point, or None if either number is missing."""
     if isinstance(mat, Estimate) and isinstance(speedup, Estimate):
         return _Point(mat, speedup)
     return None
@@ -54,23 +54,23 @@ def _bound_of(method: MethodResults) -> _Point | None:
 
 
 def speedup_by_mat(report: Report) -> Plot | None:
-    """The plot of speedup over MAT, with a point per method and task.
+    """Return the plot of speedup over MAT, with a point for each method and task.
 
-    None if no method except vanilla has a mean of both.
+    It is None if no method except vanilla has a mean of both.
     """
-    texts = []  # each method's means in words, for readers who cannot see the plot
-    about_bound = ""  # the end of the caption, if any method has a bandwidth bound
-    # Pairs of a heading (the run and temperature) and the run's results at that temperature.
+    texts = []  # the means of each method in words, for readers who cannot see the plot
+    about_bound = ""  # is added to the caption if a method has a bandwidth bound
+    # A heading with the run and temperature, and the results of the run there.
     for title, run in report.panels:
         for method in run.methods:
-            mean = _mean_of(method)  # its MAT and speedup over all tasks, None if one is missing
+            mean = _mean_of(method)  # MAT and speedup over all tasks, or None if one is missing
             if method.method == BASELINE or mean is None:
                 continue
             method_text = (
                 f"{title}, {method.label}: {mean.mat.value:.2f} tokens per step, "
                 f"{mean.speedup.value:.2f} times as fast"
             )
-            # The speedup that the memory's bandwidth allows, and its MAT; None if unknown.
+            # The speedup that the memory's bandwidth allows, and its MAT, or None if unknown.
             if bound := _bound_of(method):
                 about_bound = _ABOUT_BOUND
                 method_text += (
@@ -83,7 +83,7 @@ def speedup_by_mat(report: Report) -> Plot | None:
         name="speedup_by_mat",
         title=_TITLE,
         alt=f"Scatter plot. {'; '.join(texts)}.",
-        # `scope` says what the intervals cover: "over prompts and 3 passes"
+        # `scope` says what the intervals cover, such as "over prompts and 3 passes".
         caption="Small points are tasks. Large points are means over the tasks, with their "
         f"intervals (for speedups: {report.scope}). On the dashed line, the speedup equals the "
         "accepted tokens. Points would be on this line if drafting and wide steps were free. The "
@@ -93,30 +93,31 @@ def speedup_by_mat(report: Report) -> Plot | None:
 
 
 def _draw(report: Report) -> Figure:
-    """The figure: axes per run and temperature, with the speedup (y) over the MAT (x) of methods.
+    """Return the figure with axes per run and temperature: the speedup (y) of methods over MAT (x).
 
-    A method has a small point per task, and a large point for its mean over the tasks. A line
-    shows where the speedup equals the MAT.
+    A method has a small point per task, and a large point for its mean over the tasks. A line shows
+    where the speedup equals the MAT.
     """
     from matplotlib.lines import Line2D
 
-    looks = style.looks(report.labels)  # label, colour and marker by method
+    looks = style.looks(report.labels)  # the label, colour and marker of each method
     drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
     equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)  # for the legend
     figure, axes_list = style.tiles(
         _TITLE,
         report.caption,  # the figure's subtitle
-        len(report.panels),  # a panel is a heading, and a run's results at a temperature
-        height=3.6,  # inches of an axes
+        len(report.panels),  # a panel is a run at a temperature
+        height=3.6,  # the height of the axes in inches
         handles=[  # entries of the legend
             *legend_of(drafting_looks, has_line=False),
             equality,
         ],
     )
-    # Axes beyond the panels only fill up the last row, and stay hidden.
+    # Axes beyond the panels only fill the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            if look := drafting_looks.get(method.method):  # None for vanilla, or without numbers
+            # None for vanilla, and for a method without numbers
+            if look := drafting_looks.get(method.method):
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
         _draw_equality(axes)  # the line, and vanilla's mark
@@ -136,12 +137,12 @@ def _draw(report: Report) -> Figure:
 
 
 def _marks_on_bars(method: MethodResults) -> list[Mark]:
-    """Points along the bars that show the intervals of a method's mean MAT and mean speedup.
+    """Return points along the bars that show the intervals of a method's mean MAT and speedup.
 
     Names of methods should not cover these points. A number without an interval has no points, and
-    the list is empty if a mean is missing.
+    there are none if a mean is missing.
     """
-    mean = _mean_of(method)  # MAT and speedup; None if one is missing
+    mean = _mean_of(method)  # MAT and speedup, or None if one is missing
     if mean is None:
         return []
     mat, speedup = mean.mat.value, mean.speedup.value
@@ -154,7 +155,7 @@ def _marks_on_bars(method: MethodResults) -> list[Mark]:
 
 
 def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: Look) -> None:
-    """Draw a small point per task, speedup (y) over MAT (x), if neither is missing."""
+    """Draw a small point for each task with both numbers, the speedup (y) over the MAT (x)."""
     for task, result in zip(tasks, method.tasks, strict=True):
         point = _point(result.mat, result.speedup)
         if task.name == MEAN or point is None:
@@ -171,12 +172,12 @@ def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: 
 
 
 def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
-    """Draw a method's mean over the tasks, speedup (y) over MAT (x), with both intervals.
+    """Draw a method's mean over the tasks, the speedup (y) over the MAT (x), with both intervals.
 
     If the method's bandwidth bound is known, a dotted line leads to a bar at the bound. `look` has
     the method's colour and marker.
     """
-    mean = _mean_of(method)  # MAT and speedup with their intervals; None if one is missing
+    mean = _mean_of(method)  # MAT and speedup, or None if one is missing
     if mean is None:
         return
     mat = mean.mat.value

@@ -1,4 +1,4 @@
-"""Plot speedups, with a bar per method, and its tasks as points."""
+"""Plot speedups with a bar for each method, on which its tasks are points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TITLE = "Speedup over vanilla by task"
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
 _BESIDE_NUMBER = 0.17
-"""Half the distance between a bar's number and its interval; bars are 1 apart."""
+"""Half the distance between a bar's number and its interval, if bars are 1 apart."""
 _POINT: dict[str, Any] = {
     "marker": "o",
     "linestyle": "",
@@ -41,8 +41,8 @@ _NUMBER: dict[str, Any] = {
 
 
 def speedups(report: Report) -> Plot | None:
-    """The plot with a bar per method, for each run and temperature; None without any speedup."""
-    # A panel is a heading and a run's results at a temperature. `method.tasks` has a result per
+    """Return the plot with a bar per method, run and temperature, or None without any speedup."""
+    # A panel is a run at a temperature, with its heading. `method.tasks` has a result for each
     # task, followed by their mean if there are several. Vanilla is left out.
     results = [
         task_result
@@ -53,7 +53,7 @@ def speedups(report: Report) -> Plot | None:
     if not any(isinstance(task_result.speedup, Estimate) for task_result in results):
         return None
     has_several_tasks = len(report.tasks) > 1
-    # Words for the caption: what bars and points are.
+    # What bars and points are, for the caption.
     bars = "means over the tasks" if has_several_tasks else "speedups"
     points = ". Points are tasks" if has_several_tasks else ""
     # The methods of each run and temperature in words, for readers who cannot see the plot.
@@ -62,7 +62,7 @@ def speedups(report: Report) -> Plot | None:
         name="speedup",
         title=_TITLE,
         alt=f"Bar chart of {bars}. By method: {'; '.join(texts)}.",
-        # `scope` says what the intervals cover: "over prompts and 3 passes"
+        # `scope` says what the intervals cover, such as "over prompts and 3 passes".
         caption=f"Bars are {bars} with their 95 % intervals ({report.scope}){points}. "
         "The dashed line is vanilla.",
         draw=lambda: _draw(report),
@@ -70,7 +70,7 @@ def speedups(report: Report) -> Plot | None:
 
 
 def _means_text(run: RunResults) -> str:
-    """The methods of a run with their mean speedups, in words."""
+    """Return the methods of a run and their mean speedups in words."""
     means = []
     for method in _drafting(run):
         speedup = method.tasks[-1].speedup  # the mean, or the speedup on the only task
@@ -80,34 +80,36 @@ def _means_text(run: RunResults) -> str:
 
 
 def _drafting(run: RunResults) -> list[MethodResults]:
-    """All methods except vanilla, in the order of the tables."""
+    """Return all methods except vanilla, in the order of the tables."""
     return [method for method in run.methods if method.method != BASELINE and method.tasks]
 
 
 def _draw(report: Report) -> Figure:
-    """The figure: axes per run and temperature, with a bar per method, the first at the top."""
+    """Return the figure with axes per run and temperature, which have a bar per method from the
+    top.
+    """
     from matplotlib.lines import Line2D
 
-    looks = style.looks(report.labels)  # label, colour and marker by method
+    looks = style.looks(report.labels)  # the label, colour and marker of each method
     drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
-    legend_styles = {"Vanilla": LINE}  # matplotlib's arguments by label
+    legend_styles = {"Vanilla": LINE}  # the style of each entry, by label
     if len(report.tasks) > 1:
         legend_styles = {"a task": _POINT, **legend_styles}
     figure, axes_list = style.tiles(
         _TITLE,
         report.caption,  # the figure's subtitle
-        len(report.panels),  # a panel is a heading, and a run's results at a temperature
+        len(report.panels),  # a panel is a run at a temperature
         most_columns=1,
-        height=0.8 + 0.29 * len(drafting_looks),  # inches of an axes
-        spare=0,  # additional inches of the figure
+        height=0.8 + 0.29 * len(drafting_looks),  # the height of the axes in inches
+        spare=0,  # no additional height of the figure
         handles=[Line2D([], [], label=label, **line) for label, line in legend_styles.items()],
     )
-    # Axes beyond the panels only fill up the last row, and stay hidden.
+    # Axes beyond the panels only fill the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
-        # Methods without any number, all for the same reason, have no look.
+        # A method without any number may lack a look.
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
-            # The first bar is at height 0, the others are below it.
+            # The first bar is at height 0, and the others are below it.
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
         # Draw the line of vanilla, and the methods' names beside their bars.
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
@@ -116,12 +118,12 @@ def _draw(report: Report) -> Figure:
 
 
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
-    """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
+    """Draw a method's mean speedup as a horizontal bar at height `y` (0, -1, … from the top).
 
-    The interval and a point per task are in the lower half of the bar, and the number is at its end
-    in the upper half, or in the middle if there is neither. If the mean is missing, the reason
-    replaces the bar. `look` has the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are
-    styles for matplotlib.
+    The interval and a point per task are in the lower half of the bar. The number is at its end, in
+    the upper half, or in the middle if there is nothing in the lower half. If the mean is missing,
+    the reason replaces the bar. `look` has the method's colour. `_ERROR_BAR`, `_POINT` and
+    `_NUMBER` are styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
 
@@ -134,7 +136,7 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     axes.barh(y, mean.value, height=0.72, **look.bar)
     # The speedups on tasks, without missing ones.
     task_ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
-    # How far interval and points are below the middle of the bar, and the number is above it.
+    # The number is this far above the middle of the bar, and interval and points are below it.
     distance = _BESIDE_NUMBER if task_ratios or interval_of(mean) else 0
     if interval_of(mean):
         error_bar = axes.errorbar(mean.value, y - distance, xerr=style.error(mean), **_ERROR_BAR)
@@ -150,7 +152,7 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
     """Draw the line of vanilla, and the names of the methods beside their bars.
 
-    The first bar is at height 0, the next at -1, and so on. `labels` are the names from the top.
+    The bars are at heights 0, -1 and so on. `labels` are the names from the top.
     """
     axes.axvline(1.0, zorder=3, **LINE)
     heights = [-i for i in range(len(labels))]

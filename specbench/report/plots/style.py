@@ -1,7 +1,7 @@
 """The common parts of all plots: a look for each method, panels and figures.
 
-A method has the same colour in every report; its variants have this colour and a number. Colours
-in `methods/` differ for any colour vision and are visible on white, which a test checks.
+A method has the same colour in every report. Its variants have this colour and a number. Colours in
+`methods/` differ for any colour vision and are visible on white, which a test checks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 9.0
-"""Width of a figure in inches. Its text is legible if a page shows it 800 pixels wide."""
+"""The width of a figure in inches. Its text is legible if a page shows it 800 pixels wide."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PICTURES = 0x2400
-"""The first character that is a picture of a control character, as `specbench.errors` writes."""
+"""The first picture of a control character. `specbench.errors` writes these pictures."""
 _CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*_CONTROL, 0x7F)},
@@ -41,24 +41,24 @@ _ESCAPES = {
 }
 """Escapes for control characters except line breaks, and for their pictures."""
 INK = "#222222"
-"""Colour of texts and marks."""
+"""The colour of texts and marks."""
 FAINT = "#666666"
-"""Colour of texts below a title."""
+"""The colour of texts below a title."""
 EDGE = "#333333"
-"""Colour of the edges of marks."""
+"""The colour of the edges of marks."""
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour and marker of a method."""
+    """The colour and marker of a method."""
 
     label: str
-    """Its name in the legend."""
+    """The name in the legend."""
     colour: str
-    """Its colour, as in HTML: "#1F77B4"."""
+    """The colour as in HTML, such as "#1F77B4"."""
     marker: str
-    """A marker of matplotlib, or the number of a variant: "$2$"."""
+    """A marker of matplotlib, or the number of a variant, such as "$2$"."""
 
     @property
     def bar(self) -> dict[str, Any]:
@@ -93,18 +93,18 @@ class Look:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture, which is drawn at its first use and saved in all formats."""
+    """A picture that is drawn at its first use, and saved in all formats."""
 
     name: str
-    """The name of its file."""
+    """The name of the file."""
     title: str
-    """The heading above it."""
+    """The heading above the picture."""
     alt: str
-    """A description for readers who cannot see it."""
+    """A description for readers who cannot see the picture."""
     caption: str
-    """A text that says how to read it."""
+    """A text that says how to read the picture."""
     draw: Callable[[], Figure]
-    """The function that draws it."""
+    """The function that draws the picture."""
 
     @cached_property
     def figure(self) -> Figure:
@@ -126,16 +126,16 @@ class Plot:
 
 
 def drawable(text: str) -> str:
-    """The text with escapes for control characters and their pictures, which fonts lack."""
+    """Return the text with escapes for control characters and their pictures, which fonts lack."""
     return text.translate(_ESCAPES)
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Look]:
-    """The looks of methods, by spelling ("pld:ngram=2"). Colours are the same in all reports.
+    """Return the looks of methods by spelling. A method has the same colour in all reports.
 
-    `labels` are the methods' names in tables, by spelling. Variants of a method, which differ in
-    their options, have its colour, and their number in the order of `labels` as marker. A `Look` is
-    a label, a colour and a marker of matplotlib.
+    `labels` are the names of methods in tables, by spelling. Variants of a method, such as
+    "pld:ngram=2", have its colour. Their markers are their numbers in the order of `labels`. A
+    `Look` is a label, a colour and a marker of matplotlib.
     """
     names = [spelling.partition(":")[0] for spelling in labels]  # without options
     num_variants = Counter(names)  # by name
@@ -151,8 +151,8 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
 
 
 def _colour(name: str) -> str:
-    """A method's colour, such as "#1F77B4": as declared, or else from a hash of its name."""
-    method = described().get(name)  # its declaration; None for a plug-in's method
+    """Return a method's colour, such as "#1F77B4", as declared or else from a hash of its name."""
+    method = described().get(name)  # None for a method of a plug-in
     if method and method.colour:  # empty if it declares none
         return method.colour
     if name == BASELINE:
@@ -173,7 +173,7 @@ def _marker(name: str) -> str:
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
-    """The looks of lines, by label, in the order of the labels. Later lines are lighter.
+    """Return the looks of lines by label, in the order of the labels. Later lines are lighter.
 
     A look is a label, a colour as in HTML, and a marker.
     """
@@ -201,24 +201,25 @@ def tiles(
     handles: Sequence[Any] = (),
     **shared: Any,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
+    """Return a figure with a title, a subtitle, axes and a legend below, and return its axes.
 
-    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
-    hidden axes fill up the last row, and are returned too. The figure is `WIDTH` inches wide; its
+    Each of the `num_axes` axes has `height` inches, and `most_columns` or fewer are side by side.
+    Hidden axes fill the last row, and are returned too. The figure is `WIDTH` inches wide. Its
     axes, head and legend leave `spare` inches of its height. `handles` are named in the legend.
-    `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
+    `shared` goes to `Figure.subplots`, for example as `sharex` and `sharey`.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     # Lines of 118 characters, which fit into the figure. `drawable` escapes control characters.
     subtitle_lines = wrap(drawable(subtitle), 118)
-    legend_size = _legend_size(handles)  # its columns, and its lines of text
+    legend_size = _legend_size(handles)  # the number of its columns, and of its lines of text
     num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
-    # Height of the head in inches: 0.4 for the title, and 0.16 per line of the subtitle.
+    # The height of the head in inches, with 0.4 for the title and 0.16 for each line of the
+    # subtitle.
     head_inches = 0.4 + 0.16 * len(subtitle_lines)
-    # Height of the figure in inches: a line of the legend takes 0.17.
+    # The height of the figure in inches. A line of the legend takes 0.17.
     inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
@@ -243,13 +244,13 @@ class _LegendSize(NamedTuple):
     """The room that a legend takes."""
 
     num_columns: int
-    """Number of entries side by side."""
+    """The number of entries side by side."""
     num_lines: int
-    """Number of lines of text, one below the other."""
+    """The number of lines of text, one below the other."""
 
 
 def _legend_size(handles: Sequence[Any]) -> _LegendSize:
-    """The size of a legend with these handles, which is at most as wide as the figure."""
+    """Return the size of a legend with these handles, which is at most as wide as the figure."""
     labels = [str(handle.get_label()).splitlines() for handle in handles]
     if not labels:
         return _LegendSize(num_columns=0, num_lines=0)
@@ -262,10 +263,10 @@ def _legend_size(handles: Sequence[Any]) -> _LegendSize:
 
 
 def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
-    """Draw an axes' title, the labels of its axes (`x`, `y`) and grid lines.
+    """Draw the title, the labels and the grid lines of an axes.
 
-    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title is broken into lines,
-    so that it does not reach the title of the axes to its right.
+    `x` and `y` are the labels. `grid` is the axis whose ticks have lines: "x", "y" or "both". The
+    title is broken into lines, so that it does not reach the title of the axes to its right.
     """
     grid_spec = axes.get_gridspec()
     num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side
@@ -282,7 +283,7 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
 
 
 def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
-    """Legend entries for points; with `has_line`, also for the lines through them."""
+    """Return legend entries for points. With `has_line`, the points have lines through them."""
     from matplotlib.lines import Line2D
 
     style: dict[str, Any] = {"linestyle": "-" if has_line else "", "markersize": 7}
@@ -293,7 +294,10 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 
 def error(value: Estimate) -> Any:
-    """The distances from a number to the ends of its interval, for `errorbar`; None without one."""
+    """Return the distances from a number to the ends of its interval, for `errorbar`.
+
+    The result is None if there is no interval to show.
+    """
     interval = interval_of(value)
     if interval is None:
         return None

@@ -1,4 +1,4 @@
-"""Plot speedup and mean accepted tokens against the values of a method's option."""
+"""Plot speedup and mean accepted tokens over the values of a method's option."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _RING: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A variant of a method, with its numbers over all tasks."""
+    """A variant of a method, with its means over tasks."""
 
     setting: float
     """The value of the option."""
     label: str
     """The variant's name in tables."""
     speedup: Estimate
-    """Speedup over vanilla."""
+    """The speedup over vanilla."""
     mat: Estimate
-    """Mean accepted tokens."""
+    """The mean accepted tokens."""
 
     def is_beaten_by(self, other: _Point) -> bool:
-        """True if `other` is at least as good in both numbers, and better in one of them."""
+        """True if `other` is at least as good in both numbers, and better in at least one."""
         is_slower = self.speedup.value < other.speedup.value
         is_shorter = self.mat.value < other.mat.value
         is_no_faster = self.speedup.value <= other.speedup.value
@@ -57,12 +57,12 @@ class _Point:
 
 
 class _Sweep(NamedTuple):
-    """An option of a method, with the method's other options fixed."""
+    """An option of a method, with fixed values of the method's other options."""
 
     title: str
-    """The method's title."""
+    """The title of the method."""
     option: str
-    """The option's name."""
+    """The name of the option."""
     others: str
     """The method's other options, as a text that can be a key."""
 
@@ -71,7 +71,7 @@ class _Line(NamedTuple):
     """The points of a sweep."""
 
     label: str
-    """The method's other options, in words."""
+    """The method's other options in words."""
     points: Sequence[_Point]
     """The points, in the order of the option's values."""
 
@@ -81,20 +81,20 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 
 def sweeps(report: Report) -> list[Plot]:
-    """A plot for each option whose number differs between variants of a method in a run.
+    """Return a plot for each option whose number differs between variants of a method in a run.
 
-    A sweep is an option of a method, with the method's other options fixed. It makes one line,
-    whose points are variants of the method: `setting` is the number that the option has.
+    A sweep is an option of a method, with fixed values of the other options. It makes one line,
+    whose points are variants of the method. `setting` is the number that the option has.
     """
-    # (method's title, option) -> heading of a run and temperature -> lines
+    # Lines, by the method's title and the option, and then by the heading of a run and temperature.
     panels_by_plot: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for heading, run in report.panels:  # results of a run at a temperature, below their heading
+    for heading, run in report.panels:  # the results of a run at a temperature
         for sweep, points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda point: point.setting)
-                # The line's label has the other options, which all its points share.
+                # The line's label has the other options, which all points share.
                 line = _Line(_other_options(sweep.option, points[0]), points)
                 panels_by_plot[sweep.title, sweep.option][heading].append(line)
     return [
@@ -103,16 +103,16 @@ def sweeps(report: Report) -> list[Plot]:
 
 
 def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
-    """The points of a run by sweep: an option of a method, with its other options fixed.
+    """Return the points of a run by sweep: an option of a method, with fixed other options.
 
-    A point is a variant of a method, with its setting of the option, its speedup and its MAT. A
-    variant is in a sweep for each of its options that is a number. `run` has the results of a run
-    at one temperature. Variants without a speedup or MAT are left out.
+    A point is a variant of a method, with its value of the option (`setting`), its speedup and its
+    MAT. A variant is in a sweep for each of its options that is a number. `run` has the results of
+    a run at one temperature. Variants without a speedup or MAT are left out.
     """
     points_by_sweep: dict[_Sweep, list[_Point]] = defaultdict(list)
-    header_by_method = run.source.info.methods  # by spelling: "pld:ngram=2"
+    header_by_method = run.source.info.methods  # by spelling, such as "pld:ngram=2"
     for method in run.methods:
-        # The method's title and options; None for a method that the run's header does not list.
+        # The method's title and options, or None if the run's header does not list the method.
         header = header_by_method.get(method.method)
         speedup = method.overall.speedup  # means over tasks
         mat = method.overall.mat
@@ -122,7 +122,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
             if isinstance(setting, int | float) and not isinstance(setting, bool):
                 other_options = dict(header.options)
                 del other_options[option]
-                # The other options are a text, which can be hashed.
+                # As a text, the other options can be a key.
                 sweep = _Sweep(header.title, option, repr(other_options))
                 point = _Point(setting, method.label, speedup, mat)
                 points_by_sweep[sweep].append(point)
@@ -130,7 +130,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
 
 
 def _other_options(option: str, point: _Point) -> str:
-    """The other options of a point's method, as they are in its label."""
+    """Return the other options of a point's method, as in its label."""
     in_parentheses = point.label.partition(" (")[2].rstrip(")*")
     settings = in_parentheses.split(", ")
     others = [setting for setting in settings if setting.partition("=")[0] != option]
@@ -157,21 +157,22 @@ def _plot(report: Report, title: str, option: str, panels: _Panels) -> Plot:
 
 
 def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
-    """The figure: a row of two axes per run and temperature, speedup and MAT over an option.
+    """Return the figure: a row per run and temperature, with speedup and MAT over an option.
 
-    `option` is its name; `panels` are the lines by the heading of a run and temperature. A point
-    of a line is a variant of a method: `setting` is the number that the option has.
+    `option` is the name, and `panels` are the lines by the heading of a run and temperature. A
+    point of a line is a variant of a method, and `setting` is its number of the option.
     """
     from matplotlib.lines import Line2D
 
-    # Colour and marker by the label of a line, which has its other options.
+    # The colour and marker of each line, by its label.
     look_of_line = style.shades(line.label for lines in panels.values() for line in lines)
-    front_entry = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # of the legend
+    # an entry of the legend
+    front_entry = Line2D([], [], label="Pareto front", linestyle="", **_RING)
     figure, axes_list = style.tiles(
         title,
         report.caption,  # the figure's subtitle
-        2 * len(panels),  # number of axes
-        height=2.8,  # inches of an axes
+        2 * len(panels),  # the number of axes
+        height=2.8,  # the height of the axes in inches
         handles=[*style.points(look_of_line.values()), front_entry],
     )
     x_label = style.drawable(option)
@@ -195,11 +196,11 @@ def _draw_panel(
 
     `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
     method that differ only in the option. The `setting` of a point is its value of the option, and
-    the `label` of a line has its other options. `look_of_line` has colours and markers by label.
+    the `label` of a line has the other options. `look_of_line` has colours and markers by label.
     """
     for line_number, line in enumerate(lines, 1):
         look = look_of_line[line.label]
-        # Points get smaller, down to 6 for the last line, so that they do not hide earlier ones.
+        # Points get smaller, down to 6 for the last line, so that earlier points stay visible.
         marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
         estimates = [getattr(point, field) for point in line.points]  # with intervals
@@ -216,7 +217,7 @@ def _draw_panel(
 
 
 def _front(points: Sequence[_Point]) -> list[_Point]:
-    """The points that no other point beats."""
+    """Return the points that no other point beats."""
     return [point for point in points if not any(map(point.is_beaten_by, points))]
 
 
