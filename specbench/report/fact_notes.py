@@ -64,8 +64,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "lossless", {"counts": _agreements(run)}  # completions that have vanilla's tokens
     if run.audit:  # the stored audit of the output, if there is one
         yield _audit(run.audit)
-    # what the other formula of the speedup would change
-    yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
+    yield f"formula_{run.arithmetic}", {"changes": _formula(run)}  # if the other formula were used
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
     yield "cpu_trees", slow_on_cpu(run)  # methods that are slower than vanilla on a CPU
@@ -101,12 +100,12 @@ def _servers(info: RunHeader) -> list[Numbers]:
 
 
 def _execution(info: RunHeader) -> Numbers:
-    """Return how the steps of methods were executed, and the kernels of the layers, for a note.
+    """Return how methods' steps were executed, and the kernels of the layers, for a note.
 
     `modes` lists each mode ("graph" for CUDA graphs, "eager" for operations one by one) with its
-    methods and a reason, which is None if none is needed. The mode of the most methods comes first,
-    and its methods are not named. `kernels` is the name of the kernels, and `reason` is why they
-    are not specbench's own, or None. Both are left out if the header has no kernels or modes.
+    methods and a reason, which may be None. The methods of the most common mode, which comes first,
+    are not named. `kernels` is the name of the kernels, and `reason` is why they are not
+    specbench's own, or None. Both are left out if the header has no kernels or modes.
     """
     # The spellings of methods, by mode and by the reason for the mode, which may be None.
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
@@ -143,10 +142,9 @@ def _threads(run: RunMetrics) -> Numbers:
 
 
 def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: int) -> list[float]:
-    """Return the decode speedups that a method would have with vanilla's number of threads.
+    """Return a method's decode speedups with vanilla's number of threads, at each temperature.
 
-    There is a speedup for each temperature. `num` is the method's own number of threads. The list
-    is empty if a step was not timed with both numbers.
+    `num` is the method's own number. The list is empty if a step was not timed with both numbers.
     """
     step_s = threads.method_step_s.get(method, {})  # the seconds of a step, by number of threads
     measured_s = step_s.get(str(num))
@@ -183,8 +181,7 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
 def _agreements(run: RunMetrics) -> list[Numbers]:
     """Return the number of greedy completions in which each method gave vanilla's tokens.
 
-    Methods with the same numbers share an entry. `first_position` is the position of the first
-    token that differs, or None.
+    Methods with the same numbers share an entry. `first_position` is None without a difference.
     """
     # Methods, by their numbers of identical and of compared completions.
     methods_by_counts: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
@@ -200,9 +197,7 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 
 
 def audit_note(audit: StoredAudit) -> Note:
-    """Return the note about a stored audit, with its result and the smallest error that it would
-    find.
-    """
+    """Return the note about a stored audit: its result, and the smallest error it would find."""
     key, numbers = _audit(audit)
     return make_note(key, **numbers)
 
@@ -244,9 +239,7 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
-    """Return the key of the note about memory, with the bandwidth and the numbers that follow from
-    it.
-    """
+    """Return the key of the note about memory, and the numbers in its sentence."""
     least = roofline.least_bandwidth  # the lowest bandwidth measured before or after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
@@ -263,10 +256,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """Return the clock of the processor, and the share that other programs used.
-
-    For a run on servers, the share is left out, since servers would count as other programs.
-    """
+    """Return the clock, and the share of other programs if no servers ran, which would count."""
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}

@@ -31,9 +31,7 @@ MEAN = "mean"
 MEAN_TITLE = "Mean"
 """The heading of that column."""
 COLUMNS = ("speedup", "mat", "mean")
-"""The names of columns in a LaTeX table: speedups on tasks, mean accepted tokens on tasks, and
-means.
-"""
+"""The columns of a LaTeX table: speedups and mean accepted tokens on tasks, and the means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +103,7 @@ class MethodResults:
 
     @property
     def reason(self) -> str | None:
-        """Why the method has no number on any task. It is None if there is a number, or if reasons
-        differ.
-        """
+        """Why the method has no number on any task, or None if it has one or if reasons differ."""
         reasons = {task.reason for task in self.tasks}
         return reasons.pop() if len(reasons) == 1 else None
 
@@ -177,9 +173,7 @@ class Block:
 
     @property
     def recommendations(self) -> list[str]:
-        """The recommendations of the runs. They begin with names of runs unless all runs have the
-        same.
-        """
+        """The recommendations, with the names of the runs unless all runs have the same."""
         labels_by_text: dict[str, list[str]] = {}
         for run in self.runs:
             if run.recommendation:
@@ -211,8 +205,7 @@ class Report:
     prompts: str
     """The number of prompts from each source in words, or "" if it is unknown."""
     tasks: tuple[Task, ...]
-    """The columns of the papers' table. If there are several tasks, the last column is their mean.
-    """
+    """The columns of the papers' table. If there are several tasks, their mean comes last."""
     blocks: tuple[Block, ...]
     """The results at each temperature."""
     notes: tuple[Note, ...]
@@ -252,10 +245,7 @@ class Report:
         return not any(source.metrics.scope.is_estimated for source in self.sources)
 
     def methods_of(self, source: Source) -> tuple[str, ...]:
-        """Return the methods of a run in the order of its first table.
-
-        All lists of a page have this order.
-        """
+        """Return the methods of a run in the order of its first table, for all lists of a page."""
         runs = [run for block in self.blocks for run in block.runs if run.source is source]
         methods = runs[0].methods if runs else ()
         return tuple(method.method for method in methods)

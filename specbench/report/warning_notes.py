@@ -63,8 +63,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     yield from _different_outputs(run)  # lossless methods whose greedy tokens differ from vanilla's
     yield from _slow_baseline(run)
     yield from _slow_client(run)
-    # The throughput, latencies and counters of each method's server. There are none without
-    # servers.
+    # The throughput, latencies and counters of each method's server, if there are servers.
     for (method, temperature), server_metrics in run.serving.items():
         yield from _of_server(run.info, method, temperature, server_metrics)
     yield from _few_prompts(run)  # fewer prompts than requests at once
@@ -168,8 +167,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "cause": device,  # selects the words for the likely cause
             "way": bandwidth_way(run, roofline),  # how the bandwidth was measured
             "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
-            # the bytes that were read or copied to measure it
-            "block": roofline.block_bytes or None,
+            "block": roofline.block_bytes or None,  # bytes that were read or copied to measure it
         }
         yield _Warning("slow_baseline", numbers)
 
@@ -205,8 +203,7 @@ def _of_server(
     prompts = server.prompts  # what is known of the prompts that the server read
     if prompts.num_uncounted:
         yield _Warning("uncounted_prompts", {**where, "answers": prompts.num_uncounted})
-    # Token counts of the first prompt that vanilla's server read differently.
-    if prompts.first_other:
+    if prompts.first_other:  # counts of the first prompt that vanilla's server read differently
         numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
         yield _Warning("other_prompts", {**where, **numbers})
     if server.num_retries:  # how often it refused a request, which was then sent again
@@ -267,10 +264,7 @@ def failures(run: RunMetrics) -> Mapping[str, int]:
 
 
 def bandwidth_way(run: RunMetrics, roofline: Roofline) -> str:
-    """Return how the bandwidth was measured: by reads or by copies.
-
-    Older runs on a GPU used copies.
-    """
+    """Return how the bandwidth was measured: by reads, or by copies in older runs on a GPU."""
     return "reads" if roofline.copy_bandwidth or not facts.is_on_gpu(run.info) else "copies"
 
 

@@ -39,9 +39,7 @@ _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
 _WIDEST = {SPEEDUP: "Speedup", MAT: "0.00"}
 """The widest usual text in each kind of column."""
 _WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
-"""The largest widths in points that are planned for a task's title and for a method's name. The
-author must shorten longer ones.
-"""
+"""The largest planned widths, in points, of a task's title and of a method's name."""
 _LONGEST_REASON = 8
 """The largest number of characters of a reason, such as "not run", that fits in place of numbers.
 """
@@ -94,9 +92,7 @@ def _caption(report: Report) -> str:
 
 
 def _parts(report: Report) -> list[Part]:
-    """Return the numbers that have a column for each task: the chosen ones, or all if none is
-    chosen.
-    """
+    """Return the numbers with a column for each task: the chosen ones, or all if none is chosen."""
     chosen = [part for name, part in _PARTS.items() if name in report.columns]
     return chosen or [*_PARTS.values()]
 

@@ -201,7 +201,7 @@ def tiles(
     handles: Sequence[Any] = (),
     **shared: Any,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure with a title, a subtitle, axes and a legend below, and return its axes.
+    """Return a figure with a title, a subtitle and a legend below the axes, and return the axes.
 
     Each of the `num_axes` axes has `height` inches, and `most_columns` or fewer are side by side.
     Hidden axes fill the last row, and are returned too. The figure is `WIDTH` inches wide. Its
@@ -216,8 +216,7 @@ def tiles(
     legend_size = _legend_size(handles)  # the number of its columns, and of its lines of text
     num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
-    # The height of the head in inches, with 0.4 for the title and 0.16 for each line of the
-    # subtitle.
+    # The height of the head in inches: 0.4 for the title, and 0.16 per line of the subtitle.
     head_inches = 0.4 + 0.16 * len(subtitle_lines)
     # The height of the figure in inches. A line of the legend takes 0.17.
     inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
@@ -294,10 +293,7 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 
 def error(value: Estimate) -> Any:
-    """Return the distances from a number to the ends of its interval, for `errorbar`.
-
-    The result is None if there is no interval to show.
-    """
+    """Return the distances from a number to its interval's ends, or None without an interval."""
     interval = interval_of(value)
     if interval is None:
         return None
