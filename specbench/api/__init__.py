@@ -1,4 +1,4 @@
-"""specbench from Python: models that complete prompts, and runs, new or stored, as data frames."""
+"""Use specbench from Python: models that complete prompts, and runs as data frames."""
 
 from specbench.api.models import Generation, LoadedModel, load
 from specbench.api.runs import Run, read_run, run

@@ -1,4 +1,4 @@
-"""The messages of libraries, hidden while the API works."""
+"""Hide the messages of libraries while the API works."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Hide progress bars of transformers and the Hub's client while the block runs.
+    """Hide the progress bars of transformers and the Hub's client in the block.
 
-    Messages of torchao about kernels that it lacks are hidden, too.
+    Messages of torchao about missing kernels are hidden too.
     """
     with ExitStack() as restore:
         for name in ("torchao", "torch.utils._pytree"):
@@ -22,5 +22,5 @@ def quiet_libraries() -> Iterator[None]:
 
         if logging.is_progress_bar_enabled():
             restore.callback(logging.enable_progress_bar)
-        logging.disable_progress_bar()  # the Hub's too
+        logging.disable_progress_bar()  # also the Hub's bars
         yield

@@ -1,4 +1,4 @@
-"""Models that complete prompts, loaded from Python."""
+"""Load models that complete prompts from Python."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ class Generation:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The new tokens, EOS included."""
+        """The new tokens, including EOS."""
         return self.completion.token_ids
 
     @property
     def num_steps(self) -> int:
-        """Target forwards after the prefill."""
+        """The number of target forwards after the prefill."""
         return len(self.completion.steps)
 
     @property
     def mean_accepted_tokens(self) -> float:
-        """Mean tokens emitted per step; 1 if there was no step."""
+        """The mean number of tokens emitted per step, or 1 if there was no step."""
         return sum(self.completion.accept_lengths) / self.num_steps if self.num_steps else 1.0
 
     @property
     def tokens_per_s(self) -> float:
-        """New tokens per second of wall time, prefill included."""
+        """The new tokens per second of wall time, prefill included."""
         return self.completion.num_tokens / self.completion.wall_s
 
 
@@ -170,7 +170,7 @@ show_options(load, "model")
 
 
 def _chat(prompt: Any) -> Sequence[dict[str, str]]:
-    """The prompt as messages."""
+    """Return the prompt as messages."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     if not (isinstance(prompt, list | tuple) and all(map(_is_message, prompt))):
@@ -190,7 +190,7 @@ def _is_message(message: Any) -> bool:
 
 
 def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
-    """The ids of one prompt: [tokens] or [1, tokens]."""
+    """Return the ids of one prompt, which are [tokens] or [1, tokens]."""
     token_ids: Any = input_ids.tolist() if hasattr(input_ids, "tolist") else input_ids
     is_list = isinstance(token_ids, Sequence) and len(token_ids) > 0
     if is_list and isinstance(token_ids[0], list):

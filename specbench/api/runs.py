@@ -1,4 +1,4 @@
-"""Runs, new or stored, as data frames."""
+"""Make runs from Python or read them, as data frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _KEYS = ("method", "temperature", "concurrency", "request_rate")
-"""Columns that name a row of a table."""
+"""The columns that name a row of a table."""
 
 
 class Run:
@@ -106,7 +106,7 @@ class Run:
         return self._of_all_loads(step_bins_frame)
 
     def _of_all_loads(self, make_frame: Callable[[RunMetrics], DataFrame]) -> DataFrame:
-        """The frames of all loads as one. With several loads, columns give the load."""
+        """Join the frames of all loads. With several loads, columns give the load."""
         import pandas as pd
 
         frames = {load: make_frame(metrics) for load, metrics in self._metrics.items()}
@@ -209,7 +209,7 @@ show_options(run, settings="auto", repeats=None, limit_order="spread")
 
 
 def _notebook_line() -> Callable[[str], None]:
-    """Shows the last of several texts in a notebook, and nothing elsewhere."""
+    """Return a function that shows the last of its texts in a notebook, and nothing elsewhere."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return lambda text: None

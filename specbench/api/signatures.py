@@ -1,4 +1,4 @@
-"""The options of a run in the signatures of functions that take them as further values."""
+"""Put the options of a run into the signatures of functions that take them as further values."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -9,14 +9,14 @@ from specbench.log.spec import SpecValues
 
 
 def options_of(group: str = "") -> list[Option]:
-    """The options of a run, or those of one group."""
+    """Return the options of a run, or those of one group."""
     return [option for option in options(SpecValues) if group in ("", option.group)]
 
 
 def show_options(function: Callable[..., Any], group: str = "", **defaults: Any) -> None:
     """Put the options that a function takes as further values into its signature, for help.
 
-    `defaults` are the function's defaults, where they differ from the options' own.
+    `defaults` are those of the function, if they differ from the options' own.
     """
     declared = signature(function)
     parameters = [

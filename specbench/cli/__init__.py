@@ -1,4 +1,4 @@
-"""The command line: `main` is the console script, and commands are in files of their own.
+"""The command line. `main` is the console script, and commands have files of their own.
 
 Importing this package imports no command, so that a single module of it stays cheap to use.
 """
@@ -11,7 +11,7 @@ _DEBUG = "--debug"
 
 
 def main() -> None:
-    """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
+    """Run the command in `sys.argv` and exit. An error becomes a message and an exit code."""
     from specbench.errors import lasting_interrupts
 
     try:
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _main() -> None:
-    """Run the command. A `SpecbenchError` is printed, and ends the program with its exit code."""
+    """Run the command. If it raises a `SpecbenchError`, print the error and exit with its code."""
     from specbench.machine.threads import wait_briefly
 
     wait_briefly()

@@ -1,4 +1,4 @@
-"""The program: its commands, in modules that are loaded when a command is called."""
+"""The program with its commands, whose modules are loaded when a command is called."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,11 +26,11 @@ class Listed(NamedTuple):
     """A command before it is loaded."""
 
     group: str
-    """Heading under which it is listed."""
+    """The heading under which the command is listed."""
     summary: str
-    """Description of the command."""
+    """A description of the command."""
     function: str = ""
-    """Its function as "module.name" in `cli`; empty if both names are the command's."""
+    """The command's function as "module.name" in `cli`, or "" if both names are the command's."""
 
 
 COMMANDS = {
@@ -69,16 +69,17 @@ _OLD_NAMES = {
     "schema": "show schema",
     "plan": "report --plan",
 }
-"""Words that replace a command's older name."""
+"""The present words for a former name of a command."""
 
 
 class Command(WithHeadings, TyperCommand):
-    """A command whose help has a heading for each group of options, and whose `--ray` needs no
-    value.
+    """A command whose help has a heading for each group of options.
+
+    Its option `--ray` needs no value.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a call; click removes the words that it understands.
+        """Parse the words of a call. click removes the words that it understands.
 
         Raises:
             UserError: an option that has another name here, or a word too many.
@@ -88,7 +89,7 @@ class Command(WithHeadings, TyperCommand):
         name = ctx.info_name or ""
         refuse_other_options(name, flags, words)
         names = [param.name for param in self.params if param.name]
-        if not ctx.resilient_parsing:  # which is true while a shell completes the words
+        if not ctx.resilient_parsing:  # true while a shell completes the words
             for sentence in unknown_variables(ctx.auto_envvar_prefix or "", names):
                 typer.echo(sentence, err=True)
         ctx.allow_extra_args = True  # click's own message does not say what a word may mean
@@ -107,7 +108,7 @@ class Command(WithHeadings, TyperCommand):
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """The words of a command. A `--ray` without a value gets this machine's cluster."""
+    """Return the words of a command. A `--ray` without a value gets this machine's cluster."""
     completed: list[str] = []
     for word, next_word in pairwise([*words, ""]):
         completed.append(word)
@@ -135,7 +136,7 @@ class Commands(InterruptibleGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         new_name = _OLD_NAMES.get(args[0])
         if new_name:
-            if not ctx.resilient_parsing:  # which is true while a shell completes the words
+            if not ctx.resilient_parsing:  # true while a shell completes the words
                 typer.echo(f"`specbench {args[0]}` is now `specbench {new_name}`.", err=True)
             args = [*new_name.split(), *args[1:]]
         return super().resolve_command(ctx, args)
@@ -148,10 +149,10 @@ class Commands(InterruptibleGroup):
 
 
 def _load(name: str, listed: Listed) -> Any:
-    """The command, from its module."""
+    """Load the command from its module."""
     module_name, _, attribute = (listed.function or f"{name}.{name}").partition(".")
     declared = getattr(import_module(f"specbench.cli.{module_name}"), attribute)
-    if isinstance(declared, typer.Typer):  # with commands of its own
+    if isinstance(declared, typer.Typer):  # it has commands of its own
         program = declared
     else:
         program = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -163,12 +164,13 @@ def _load(name: str, listed: Listed) -> Any:
 
 
 def _simplify_help(command: Any) -> None:
-    """Leave types and environment variables out of a command's help: the epilog names the
-    variables.
+    """Leave types and environment variables out of a command's help.
+
+    The epilog says how variables are named.
     """
     for param in command.params:
         param.show_envvar = False
-        if param.param_type_name == "argument":  # an option's metavar replaces its type
+        if param.param_type_name == "argument":  # the metavar of an option replaces its type
             param.display_type_rich = lambda **_: ""
 
 
@@ -209,9 +211,9 @@ def _global(
         bool, typer.Option("--debug", help="Show the traceback of an error; goes with any command.")
     ] = False,
 ) -> None:
-    """Declare the options of the program itself; `main` reads `--debug`."""
+    """Declare the options of the program itself. `main` reads `--debug`."""
 
 
 app: Any = typer.main.get_command(_app)
-"""The program: `app(words, prog_name=...)`."""
+"""The program, which is called as `app(words, prog_name=...)`."""
 _simplify_help(app)

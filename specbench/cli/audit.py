@@ -1,4 +1,4 @@
-"""`specbench audit`: check that a run, or a method with planted drafts, is lossless."""
+"""`specbench audit`: check that a run is lossless, or a method, which gets planted drafts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from specbench.log.options import option, options
 
 
 class Audit(Struct, frozen=True):
-    """The options of an audit: `model` is for methods, the others are for runs."""
+    """The options of an audit. `model` is for methods, and the others are for runs."""
 
     # fmt: off
     method: Annotated[str | None, option(

@@ -1,6 +1,6 @@
-"""`specbench list` and `specbench show`: methods, models, datasets and runs as tables of text.
+"""`specbench list` and `specbench show`: methods, models, datasets and runs as tables.
 
-Both must be fast: torch is imported only to show a single method.
+Both must be fast, so torch is imported only to show a single method.
 """
 
 import json
@@ -48,7 +48,7 @@ def list_(
 
 
 def _everything() -> list[str]:
-    """All names that `specbench show` takes."""
+    """Return all names that `specbench show` takes."""
     return [*registry.names(), *load_cards(), *known_models(), *map(str, list_runs(RUNS))]
 
 
@@ -81,8 +81,11 @@ def show(
 
 
 def _details(name: str) -> Sequence[TextTable | str]:
-    """The tables about the method, dataset, run or model of this name, in this order of search."""
-    datasets = load_cards()  # cards by name
+    """Return the tables about the method, dataset, run or model of this name.
+
+    The kinds are searched in this order.
+    """
+    datasets = load_cards()  # the cards by name
     name = same_name(name, [*registry.names(), *datasets])
     if name in registry.names():
         return _method(name)
@@ -99,7 +102,7 @@ def _details(name: str) -> Sequence[TextTable | str]:
 
 
 def _methods() -> TextTable:
-    """A table of all methods, including those that cannot be imported."""
+    """Return a table of all methods, including those that cannot be imported."""
     rows = []
     for method in registry.entries():
         summary = f"BROKEN: {method.error}" if method.error else method.summary
@@ -108,7 +111,7 @@ def _methods() -> TextTable:
 
 
 def _method(name: str) -> list[TextTable]:
-    """A table of facts about a method, and a table of its options if it has any."""
+    """Return a table of facts about a method, and a table of its options if it has any."""
     from specbench.report.export.bibtex import paper_url
 
     method = registry.get(name)
@@ -137,7 +140,7 @@ def _method(name: str) -> list[TextTable]:
 
 
 def _models() -> TextTable:
-    """A table of the known models: where their weights are, and the methods with draft weights."""
+    """Return a table of the known models, their weights, and the methods with draft weights."""
     rows = []
     for card in known_models().values():
         weights_text = _source(card)
@@ -161,7 +164,7 @@ def _model(card: ModelCard) -> TextTable:
 
 
 def _drafters(card: ModelCard) -> TextTable:
-    """A row for each method with draft weights on a model's card, and for each alternative."""
+    """Return a row for each method with draft weights on a model's card, and each alternative."""
     rows = []
     for name in registry.names():
         if (weights := card.weights_of(name)) is None:
@@ -174,12 +177,12 @@ def _drafters(card: ModelCard) -> TextTable:
 
 
 def _source(card: ModelCard) -> str:
-    """The repository or folder of a model's weights."""
+    """Return the repository or folder of a model's weights."""
     return "embedded" if card.is_embedded else card.repo
 
 
 def _datasets() -> TextTable:
-    """A table of all datasets, including those whose card is broken."""
+    """Return a table of all datasets, including those whose card is broken."""
     rows = []
     for card in load_cards().values():
         is_default = "yes" if card.is_default else "no"
@@ -190,9 +193,9 @@ def _datasets() -> TextTable:
 
 
 def _dataset(card: TaskCard) -> TextTable:
-    """A table of facts about a dataset."""
-    paper = card.paper  # the file of the published prompts; None if there is none
-    hub = card.hub  # the data set on the Hub; None if there is none
+    """Return a table of facts about a dataset."""
+    paper = card.paper  # the file of the published prompts, or None
+    hub = card.hub  # the data set on the Hub, or None
     facts = {
         "column": card.title,
         "description": card.description,
@@ -207,12 +210,12 @@ def _dataset(card: TaskCard) -> TextTable:
 
 
 def _without_blanks(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The facts whose text is not empty."""
+    """Return the facts whose text is not empty."""
     return [(name, fact) for name, fact in facts.items() if fact]
 
 
 def _run_path(name: str) -> Path | None:
-    """The folder of a run given as a path, or by its name in `RUNS`."""
+    """Return the folder of a run that is named by its path, or by its name in `RUNS`."""
     paths = (run_folder(Path(name)), RUNS / name)
     return next((path for path in paths if (path / HEADER).is_file()), None)
 
@@ -223,7 +226,7 @@ def _runs() -> TextTable:
 
 
 def _run_row(path: Path, header: RunHeader | RunFolderError) -> list[str]:
-    """The row of a run, or of a folder whose header cannot be read."""
+    """Return the row of a run, or of a folder whose header cannot be read."""
     if isinstance(header, RunFolderError):
         return [path.name, f"UNREADABLE: {header.message}", "-", "-", "-", "-"]
     return [
@@ -242,7 +245,7 @@ def _progress(path: Path, header: RunHeader) -> str:
 
 
 def _run(path: Path) -> list[TextTable | str]:
-    """Tables about the run in a folder and its methods, and the command that repeats it."""
+    """Return tables about a run and its methods, and the command that repeats it."""
     from specbench.report import commands, facts
 
     header = read_header(path)
@@ -261,8 +264,10 @@ def _run(path: Path) -> list[TextTable | str]:
 
 
 def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
-    """Two texts: a method's options in effect, with the target layers that its head read; and its
-    checkpoint, with the published layout.
+    """Return the options in effect of a method, and its checkpoint, in words.
+
+    The options include the target layers that the method's head read. The checkpoint has the name
+    of its published layout.
     """
     from specbench.report import facts
 
@@ -287,7 +292,7 @@ _KINDS = {
 
 
 def _print(*blocks: TextTable | str) -> None:
-    """Print blocks with a blank line between them; a file or a pipe gets 160 columns."""
+    """Print blocks with a blank line between them. A file or a pipe gets 160 columns."""
     console = SafeConsole(plain_width=160)
     for i, block in enumerate(blocks):
         if i > 0:

@@ -1,4 +1,4 @@
-"""`specbench check`: check a run against its baseline, as in CI, or only the run's files."""
+"""`specbench check`: check a run against its baseline, as in CI, or check only the run's files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +57,7 @@ def check(
         if leaderboard:
             raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
         kind = "specbench check"
-        first, *others = run  # after `--baseline A`, B and C of `--baseline A B C` are arguments
+        first, *others = run  # B and C of `--baseline A B C` are arguments
         baselines = [read_run(path) for path in (*baseline, *others)]
         checked = [check_run(read_run(first), baselines[0], allowed, more=baselines[1:])]
     else:

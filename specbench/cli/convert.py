@@ -1,4 +1,4 @@
-"""`specbench convert`: other tools' result files as a run."""
+"""`specbench convert`: turn other tools' result files into a run."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -108,7 +108,7 @@ def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
 
 
 def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
-    """Write a published table to `out`. `url` is the address of the files that it was read from."""
+    """Write a published table to `out`. It was read from files at the address `url`."""
     from specbench.log.exchange.tables import write_table
 
     for source in table.sources:
@@ -119,7 +119,7 @@ def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
 
 
 def _counter(folder: Path) -> Callable[[str], int]:
-    """A function that counts the tokens of a text with the tokenizer in a folder.
+    """Return a function that counts the tokens of a text with the tokenizer in a folder.
 
     Raises:
         UserError: the folder has no tokenizer.
@@ -133,7 +133,7 @@ def _counter(folder: Path) -> Callable[[str], int]:
 
 
 def _print_figures(run: Run) -> None:
-    """Print the publisher's numbers, specbench's, the reasons why they differ, and oddities."""
+    """Print the publisher's numbers, then ours, why they differ, and oddities."""
     from specbench.analysis.metrics import measure
     from specbench.log.exchange.arithmetic import why_ours_differs
     from specbench.report import formats

@@ -22,7 +22,7 @@ commands = typer.Typer(
 
 @commands.callback()
 def _group() -> None:
-    """Keep `build` a subcommand: without a group, typer makes a single command the program."""
+    """Keep `build` a subcommand, since typer makes a single command without a group the program."""
 
 
 @commands.command(cls=Part)

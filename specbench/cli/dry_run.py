@@ -1,4 +1,4 @@
-"""`--dry-run`: the work and the cost of runs, and the differences that they could show."""
+"""`--dry-run`: print the work and the cost of runs, and the differences that they could show."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _BOUND = (
     "assumes full-length answers at vanilla's speed, and steps that take only the time to read the "
     "weights. A small model takes longer. ?: unknown"
 )
-"""The source of a time, in words, if there is no earlier run to estimate it from."""
+"""How a time was estimated without an earlier run."""
 
 
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
-    """Print the cost of each run of a suite. Returns True if nothing has to be downloaded.
+    """Print the cost of each run of a suite. Return True if nothing has to be downloaded.
 
-    `seconds` are estimated from an earlier run; without them, a lower bound is printed.
+    `seconds` were estimated from an earlier run. Without them, a lower bound is printed. If the
+    suite has several runs, each run that would be refused has a line.
 
     Raises:
         UserError: the suite's only run would be refused. If there are several, each refused one has
@@ -45,13 +46,13 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole, text_table
 
-    # The bandwidth by the device's name, such as "cuda:0-3"; of several GPUs, which work one after
-    # the other, the first is measured.
+    # The bandwidth of a device, such as "cuda:0-3". Of several GPUs, which work one after the
+    # other, the first is measured.
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
-    rows: list[list[str]] = []  # of the table, one per run
-    missing: list[str] = []  # sentences on missing parts
-    trees: list[str] = []  # lines on methods' trees
-    refused: list[str] = []  # messages about runs that would be refused
+    rows: list[list[str]] = []  # the table's row for each run
+    missing: list[str] = []  # sentences about missing files
+    trees: list[str] = []  # lines about the trees of methods
+    refused: list[str] = []  # why runs would be refused
     has_all_files = True
     for run in suite.runs:
         try:
@@ -104,7 +105,7 @@ def print_power(plan: Plan) -> None:
 
 
 def _power(plan: Plan) -> str:
-    """A sentence on the smallest difference that a run could show, judged by an earlier run."""
+    """Say how small a difference the run could show, judged by an earlier run."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
     from specbench.measure.earlier_runs import earlier_runs
@@ -116,7 +117,7 @@ def _power(plan: Plan) -> str:
         fewest = least_prompts(len(num_prompts))
         return f"No difference can be shown: use --limit {fewest}, or more prompts."
     for path, _ in earlier_runs(plan, RUNS):
-        # the variances of an earlier run; None if it cannot show them
+        # the variances of an earlier run, or None if it cannot show them
         if pilot := pilot_of(measure(read_run(path, is_lenient=True))):
             smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
             if smallest < 1:

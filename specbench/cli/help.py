@@ -1,4 +1,4 @@
-"""The help of commands: options below the headings of their groups."""
+"""The help of commands, with options below the headings of their groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class WithHeadings:
-    """A part of a command's class: its help has a heading for each group of options."""
+    """A part of a command's class that writes a heading for each group of options in the help."""
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
@@ -26,7 +26,7 @@ class Part(WithHeadings, TyperCommand):
 
 
 class CommandWithParts(WithHeadings, TyperGroup):
-    """A command with subcommands, which its help lists last."""
+    """A command with subcommands, which come last in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         super().format_options(ctx, formatter)

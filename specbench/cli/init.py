@@ -12,7 +12,7 @@ from specbench.errors import UserError, os_errors, unknown_name
 
 TEMPLATE = Path(__file__).with_name("plugin")
 EXAMPLE = "bigram"
-"""The method of the template; the new name replaces it."""
+"""The method of the template. The new name replaces this name."""
 
 
 def init(
@@ -54,7 +54,7 @@ def init(
 
 
 def _renamed(source: str, name: str) -> str:
-    """A file of the template, or its name, for a method of this name."""
+    """Return a file of the template, or its name, for a method of this name."""
     title = name.replace("_", " ").title()
     class_name = title.replace(" ", "")
     example_title = EXAMPLE.title()

@@ -1,8 +1,7 @@
-"""Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: a message that names the folder and the command that
-continues the work.
+"""End a command by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, and say how to continue the work.
 
-They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so it is
-caught before typer sees it.
+The exit code is 130. Typer turns KeyboardInterrupt into a silent exit, so the interrupt is caught
+before typer sees it.
 """
 
 import os
@@ -24,22 +23,22 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupted(SpecbenchError):
-    """The user, or the system, stopped the command. It exits with 130."""
+    """The user or the system stopped the command, which exits with 130."""
 
     exit_code = 130
 
 
 class InterruptibleGroup(TyperGroup):
-    """Commands that SIGTERM, SIGHUP and SIGQUIT end as Ctrl-C does."""
+    """Commands that SIGTERM, SIGHUP and SIGQUIT end in the same way as Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. SIGTERM, SIGHUP and SIGQUIT interrupt it, unless they were ignored."""
         outer_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         for signal_number, handler in outer_handlers.items():
-            if handler != signal.SIG_IGN:  # nohup
+            if handler != signal.SIG_IGN:  # which nohup sets
                 signal.signal(signal_number, interrupt_once)
         try:
-            with unhandled_os_errors():  # before typer, which ends silently if a pipe is closed
+            with unhandled_os_errors():  # typer would end silently if a pipe is closed
                 return super().invoke(ctx)
         except SpecbenchError:
             raise
@@ -55,8 +54,8 @@ class InterruptibleGroup(TyperGroup):
 def interrupt_once(received: int, _frame: Any) -> None:
     """Ignore these signals from now on, so that a second one does not disturb the shutdown.
 
-    If Python drops the first one because it arrives in a finalizer, it is sent again. After a
-    hang-up the terminal is gone, so what a command writes to it is dropped.
+    Python drops the first one if it arrives in a finalizer. It is then sent again. After a hang-up
+    there is no terminal, so the output of the command is dropped.
     """
     send_dropped_interrupts()
     for signal_number in _SIGNALS:
@@ -70,9 +69,9 @@ def interrupt_once(received: int, _frame: Any) -> None:
 
 @contextmanager
 def resumable(folder: Path, option: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Say how to continue the work in `folder` if it is interrupted.
+    """If the work in `folder` is interrupted, say how to continue it.
 
-    `option` names the folder, `arguments` are the interrupted call's.
+    `option` is the option that names the folder, and `arguments` are those of the interrupted call.
     """
     try:
         yield
@@ -86,7 +85,7 @@ def resumable(folder: Path, option: str, arguments: Sequence[str]) -> Iterator[N
 
 
 def resume_command(arguments: Sequence[str], option: str, folder: Path) -> str:
-    """The same call with its folder named and with `--resume`."""
+    """Return the same call with its folder and `--resume`."""
     words = [*_program(), *arguments]
     if not any(word == option or word.startswith(f"{option}=") for word in words):
         words += [option, str(folder)]
@@ -94,7 +93,7 @@ def resume_command(arguments: Sequence[str], option: str, folder: Path) -> str:
 
 
 def _program() -> list[str]:
-    """The words that start this program from the folder where it was started."""
+    """Return the words that start this program from the folder where it was started."""
     script = Path(sys.argv[0])
     if script.name == "__main__.py":
         return [sys.executable, "-m", "specbench"]

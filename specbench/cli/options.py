@@ -1,5 +1,6 @@
-"""Parameters of commands, made from declared options or shared by several commands, and their
-completion in a shell.
+"""Parameters of commands, and how a shell completes them.
+
+They are made from declared options, or are shared by several commands.
 """
 
 import os
@@ -21,11 +22,11 @@ from specbench.report.console import wrapped
 from specbench.types import RUNS
 
 REPORTS = Path("reports")
-"""Default folder of the reports of runs."""
+"""The default folder for reports of runs."""
 
 
 class Call(Struct, frozen=True):
-    """The options of a call, which a run does not store."""
+    """The options of a call that a run does not store."""
 
     # fmt: off
     task: Annotated[tuple[str, ...], option(
@@ -65,10 +66,10 @@ Complete = Callable[[str], list[str]]
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Complete:
-    """The completer of an option or argument with these names."""
+    """Return the completer of an option or argument with these names."""
 
     def complete(incomplete: str) -> list[str]:
-        """The names that complete the last part of a comma-separated list."""
+        """Complete the last part of a comma-separated list."""
         head, comma, last = incomplete.rpartition(",")
         return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
 
@@ -103,38 +104,38 @@ _COMPLETERS = {
     "SOURCE": completing(lambda: ("bundled", "paper", "hub")),
     "[local|ADDRESS]": completing(lambda: ("local", "auto")),
 }
-"""Metavar -> completer, for options without choices."""
+"""The completers of options without choices, by metavar."""
 
 
 def _choices(option: Option) -> list[str]:
-    """The words that an option takes; empty if it takes any text."""
+    """Return the words that an option takes, or an empty list if it takes any text."""
     names = NAMES if option.metavar == "ENGINE" else option.choices
     words = [name or option.word for name in names]
     return [word for word in words if word]
 
 
 _GIVEN_SOURCES = ("COMMANDLINE", "ENVIRONMENT")
-"""Sources of the options that a user gave."""
+"""Where the options that a user gave come from."""
 _GATHERED = ("values", "call", "given")
-"""Parameters of a command that `takes` fills with the values of several options."""
+"""The parameters of a command that `takes` fills with the values of several options."""
 
 
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a parameter for each option.
 
-    The command may have these parameters: `values` are the given values by field, `call` has
-    the options of `Call`, and `given` the names of all options that were given.
+    The command may have three more parameters. `values` are the given values by field, `call` has
+    the options of `Call`, and `given` has the names of all options that were given.
     """
-    headings = get_args(Group)  # of the help, in order
+    headings = get_args(Group)  # of the help, in their order
     in_order = sorted(declared, key=lambda option: headings.index(option.group))
-    by_parameter = {option.parameter: option for option in in_order}  # by the parameter's name
+    by_parameter = {option.parameter: option for option in in_order}  # by the name of the parameter
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        """The command as typer calls it, with a parameter for each option."""
+        """Return the command for typer, with a parameter for each option."""
         parameters = signature(command, eval_str=True).parameters
 
         def call(context: typer.Context, **raw: Any) -> None:
-            """Read the raw values of options that were given, and call the command with them."""
+            """Read the raw values of the given options, and call the command with them."""
             given = _given_parameters(context)
             values = {
                 by_parameter[name].name: by_parameter[name].read(raw[name])
@@ -144,7 +145,7 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
             in_call = {name: values.pop(name) for name in Call.__struct_fields__ if name in values}
             for name, value in in_call.items():
                 by_parameter[name].check(value)
-            if in_call.get("offline"):  # for libraries that ask the Hub on their own
+            if in_call.get("offline"):  # for libraries that ask the Hub themselves
                 os.environ["HF_HUB_OFFLINE"] = "1"
             gathered = {"values": values, "call": Call(**in_call), "given": given}
             command(
@@ -171,13 +172,13 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def _given_parameters(context: typer.Context) -> list[str]:
-    """The parameters that the user gave, on the command line or as variables."""
+    """Return the parameters that the user gave, on the command line or as variables."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return [name for name, source in sources.items() if source and source.name in _GIVEN_SOURCES]
 
 
 def _parameter(declared: Option) -> Parameter:
-    """The parameter of a command for an option. The option itself reads the typed text.
+    """Return the parameter of a command for an option, which itself reads the typed text.
 
     The parameter has the option's flags, help, heading and completion.
     """
@@ -212,7 +213,7 @@ def _parameter(declared: Option) -> Parameter:
 
 
 CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL or JSON."
-"""Help of a file to learn from."""
+"""The help for a file to learn from."""
 
 
 def _run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -253,7 +254,7 @@ def say(text: str, *, is_error: bool = True) -> None:
 
 
 def write_data(text: str) -> None:
-    """Write a document to stdout, in UTF-8 regardless of the terminal's encoding."""
+    """Write a document to stdout in UTF-8, whatever the terminal's encoding."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(text)

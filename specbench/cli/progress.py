@@ -1,7 +1,7 @@
-"""A run's progress on stderr: live on a terminal, one line per sample elsewhere, or nothing.
+"""Show a run's progress on stderr: live on a terminal, elsewhere a line per sample, or nothing.
 
-A terminal gets no line per sample, so that the result stays on one screen. Nothing is drawn
-between two events of the run: a thread that redraws by the clock would disturb the timing.
+A terminal gets no line per sample, so that the result stays on one screen. The view is redrawn only
+at events of the run, since a thread that redraws by the clock would disturb the timing.
 """
 
 import math
@@ -23,9 +23,10 @@ from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
 _OTHER_LINES = 6
-"""Lines of the live view besides one per method; the cursor's line is counted."""
+"""The lines of the live view besides those of methods. The cursor's line is one of them."""
 _REDRAW_S = 0.1
-"""Shortest time between two drawings of the live view. Each takes milliseconds of the run."""
+"""The shortest time between two drawings of the live view, which each take milliseconds of the run.
+"""
 
 
 def _say_in_debug(message: str) -> None:
@@ -34,9 +35,9 @@ def _say_in_debug(message: str) -> None:
 
 
 class ProgressView(Progress):
-    """The quiet view, and the base of the others: it shows messages only with --debug.
+    """The quiet view, which shows messages only with --debug. It is the base of the others.
 
-    As a context manager it closes the view however the run ends.
+    As a context manager, it closes the view however the run ends.
     """
 
     def __enter__(self) -> Self:
@@ -47,7 +48,7 @@ class ProgressView(Progress):
 
 
 class PlainProgress(Lines, ProgressView):
-    """One line per finished sample and per message."""
+    """A line for each finished sample and each message."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(self._print)
@@ -62,7 +63,7 @@ class PlainProgress(Lines, ProgressView):
 
 
 class LiveProgress(PlainProgress):
-    """Totals per method, the current sample and a bar; above them a line per failed sample."""
+    """The totals of methods, the current sample and a bar, below a line per failed sample."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -100,7 +101,7 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def _render(self) -> RenderableType:
-        """Bar and current sample, then as many of the fastest methods as there is room for."""
+        """Draw the bar and the current sample, then as many of the fastest methods as fit."""
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column("method", no_wrap=True, overflow="ellipsis")
         for name in ("done", "tok/s", "MAT", "failed"):
@@ -128,7 +129,7 @@ class LiveProgress(PlainProgress):
 
 
 def _short(method: str, methods: Iterable[str]) -> str:
-    """The method, with only the options in which it differs from its other variants."""
+    """Return the method with only the options in which it differs from its other variants."""
     name = method.partition(":")[0]
     variants = tuple(
         other for other in methods if other != method and other.partition(":")[0] == name
@@ -139,9 +140,9 @@ def _short(method: str, methods: Iterable[str]) -> str:
 
 
 def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> ProgressView:
-    """The quiet view, the live one on a terminal, or plain lines elsewhere.
+    """Return the quiet view, the live view for a terminal, or plain lines.
 
-    The console is stderr's unless one is given: stdout is for data.
+    The console is that of stderr unless another is given, since stdout is for data.
     """
     if is_quiet:
         return ProgressView(_say_in_debug)

@@ -1,4 +1,4 @@
-"""`specbench race`: methods answer one prompt in the terminal."""
+"""`specbench race`: let methods answer one prompt in the terminal."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 NOTE = "This demonstration completes one prompt once. To measure, use `specbench run`."
 _REDRAW_S = 0.05
-"""Shortest time in seconds between two drawings of the view."""
+"""The shortest time in seconds between two drawings of the view."""
 _OTHER_LINES = 4
-"""Lines of a terminal that the live text leaves free."""
+"""The lines of a terminal that the live text leaves free."""
 _REPLAY_S = 6.0
-"""Seconds of a replay."""
+"""The length of a replay in seconds."""
 _LEAST_COLUMN = 26
-"""Smallest width of a column of a replay, in characters."""
+"""The smallest width in characters of a column of a replay."""
 
 
 @takes(
@@ -88,7 +88,7 @@ def race(
 def _watch(
     console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool
 ) -> Mapping[str, Completion]:
-    """Show the answers while they are written, or afterwards. Returns completions by label."""
+    """Show the answers while they are written, or afterwards. Return the completions by label."""
     from specbench.measure.race import Recording, race
 
     recording = Recording()
@@ -106,7 +106,7 @@ def _watch(
 
 
 class _View(Live):
-    """The answer under way, redrawn at most 20 times per second; finished ones stay above it."""
+    """The current answer, redrawn at most 20 times per second. Finished answers stay above it."""
 
     def __init__(self, console: Console, codec: ChatCodec) -> None:
         super().__init__(console=console, auto_refresh=False, transient=True)
@@ -146,11 +146,11 @@ class _View(Live):
         )
 
     def _side_by_side(self, latest: Mapping[str, Written | Completion]) -> RenderableType:
-        """The end of each answer in a column of its own, in several rows if there are many."""
+        """Draw the end of each answer in a column of its own, in several rows if there are many."""
         num_columns = max(1, min(len(latest), self.console.width // _LEAST_COLUMN))
         num_rows = -(-len(latest) // num_columns)
         width = self.console.width // num_columns - 2
-        # A cell has its name, settings, counts and a blank line in addition to the text.
+        # Besides the text, a cell has lines for name, settings and counts, and a blank line.
         num_lines = max(1, (self.console.height - _OTHER_LINES) // num_rows - 4)
         table = Table.grid(padding=(0, 2, 0, 0))
         for _ in range(num_columns):
@@ -158,7 +158,7 @@ class _View(Live):
         cells = []
         for label, written in latest.items():
             lines = self._text(written).wrap(self.console, width)[-num_lines:]
-            num_blank = num_lines - len(lines) if self.is_started else 0  # keep the height
+            num_blank = num_lines - len(lines) if self.is_started else 0  # keeps the height
             name, bracket, settings = label.partition(" (")
             settings_line = f"({settings}" if bracket else ""
             heading = Text(name, "bold"), Text(settings_line, "dim"), Text(_counts(written), "dim")
@@ -172,7 +172,7 @@ class _View(Live):
         self.console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
 
     def _text(self, written: Written | Completion) -> Text:
-        """The text so far, with accepted draft tokens in green."""
+        """Return the text so far, with accepted draft tokens in green."""
         from specbench.measure.requests import token_ends
         from specbench.report.answers import step_ends
 
@@ -182,7 +182,7 @@ class _View(Live):
         ends = token_ends(self._codec, written.token_ids, answer)
         shown = Text()
         start = 0
-        # of each step, the characters at which its accepted and all its tokens end
+        # the characters at which a step's accepted draft tokens and all its tokens end
         for accepted_end, end in step_ends(ends, written.accept_lengths):
             shown.append(answer[start:accepted_end], "green")
             shown.append(answer[max(start, accepted_end) : end])
@@ -199,8 +199,9 @@ def _counts(written: Written | Completion) -> str:
 
 
 def _results(completions: Mapping[str, Completion]) -> TextTable:
-    """Speed and accepted tokens of each method, and its speedup over the first: vanilla, if it
-    ran.
+    """Return the speed and accepted tokens of each method, and its speedup over the first.
+
+    The first method is vanilla, if it ran.
     """
     from specbench.report.console import text_table
 

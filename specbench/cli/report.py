@@ -80,7 +80,7 @@ def report(
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
     formula = check_arithmetic(arithmetic)
     exporter = load_format(format)
-    with no_garbage_collection():  # with a million records, a collection takes seconds
+    with no_garbage_collection():  # with a million records, a garbage collection takes seconds
         read = partial(read_runs, is_lenient=lenient)
         stored = [Run.pooled([*map(read, run)])] if pool else readable_runs(run, read, say)
         content = make_report(stored, arithmetic=formula, sort=call.sort)
@@ -95,7 +95,7 @@ def report(
 
 
 def _print_plan(runs: Sequence[Path]) -> None:
-    """Print how much more work would show a difference, for each run."""
+    """Print how many prompts and passes would show a difference, for each run."""
     from specbench.analysis.metrics import measure
     from specbench.log.folders import read_runs
     from specbench.report.power import power_lines
@@ -171,7 +171,7 @@ def compare(
 def _compare_cells(
     paths: Sequence[Path], methods: tuple[str, str] | None, format_name: str
 ) -> None:
-    """Compare cells of published tables, or one with a run."""
+    """Compare cells of published tables, or such a cell with a run."""
     from specbench.judge.printer import print_page
     from specbench.judge.published_cells import cells_json, cells_page, compare_cells
 
@@ -189,7 +189,7 @@ def _explain(
     form: str,
     out: Path | None,
 ) -> None:
-    """Print and write the explanation of one or two runs, or cells of published tables."""
+    """Print and write the explanation of one or two runs, or of cells of published tables."""
     from specbench.judge import explanation_formats as formats
     from specbench.judge.comparison_formats import check_format
     from specbench.judge.explained_cells import explain_cells

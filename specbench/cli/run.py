@@ -1,4 +1,4 @@
-"""`specbench run` and `specbench suite`: one run, or several with one report."""
+"""`specbench run` and `specbench suite`: make one run, or several with one report."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 FIRST_LIMIT = 3
-"""Prompts per task of a first look, which a command without options gives."""
+"""The prompts per task of a first look, which a command without options takes."""
 FIRST_PASSES = 1
-"""Passes of a first look."""
+"""The passes of a first look."""
 _BEYOND_FIRST_LOOK = [
     option
     for option in (*options(SpecValues), *options(Call, "task"))
@@ -37,7 +37,7 @@ _BEYOND_FIRST_LOOK = [
 ]
 """Options that ask for more than a first look."""
 SUITES = Path("results/suites")
-"""Default folder of suites."""
+"""The default folder of suites."""
 
 
 @takes(*options(SpecValues), *options(Call))
@@ -57,7 +57,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     view = progress_view(is_quiet=call.quiet)
     if not call.resume:
         view.message(starting(spec))
-    # of the options that were given; --task adds to the datasets
+    # the given options; --task adds to the datasets
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.dry_run or call.runs > 1:
         stored = _several(spec, names, call, view)
@@ -101,10 +101,10 @@ def suite(
 
 
 def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView) -> Run:
-    """The runs `run-1`, `run-2`, ..., each in its own process, and the report of their pool.
+    """Make the runs `run-1`, `run-2` and so on, each in its own process, and report their pool.
 
-    With `--resume`, unfinished runs are completed and missing ones made. With `--dry-run`, print
-    what the runs would do.
+    With `--resume`, unfinished runs are completed and missing runs are made. With `--dry-run`,
+    print what the runs would do.
 
     Raises:
         UserError: a run failed, or the folder has runs and `--resume` is not given.
@@ -116,8 +116,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        # The other runs have the first one's options, but read from its folder the settings that
-        # `auto` found. Then `settings` differs, and must not be compared.
+        # The other runs have the first one's options, but read the settings that `auto` found from
+        # its folder. Therefore `settings` differs, and must not be compared.
         _, spec, given = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in given if name != "settings" or spec.settings != AUTO]
     suite_of_runs = equal_runs(spec, names, call.runs)
@@ -126,10 +126,10 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         from specbench.measure.earlier_runs import expected_seconds
         from specbench.measure.plan import make_plan
 
-        seconds = None  # expected per run; None without an earlier run
+        seconds = None  # the expected seconds per run, or None without an earlier run
         with suppress(UserError):  # errors of the spec are shown below
             seconds = expected_seconds(make_plan(spec, is_offline=True), RUNS)
-        if print_dry_run(suite_of_runs, seconds):  # without all files, the power is unknown
+        if print_dry_run(suite_of_runs, seconds):  # if files are missing, the power is unknown
             print_power(make_plan(spec, is_offline=call.offline))
         raise typer.Exit
     if call.ray:
@@ -174,7 +174,7 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
-    """Make or resume one run, and its report. `given` are the names of the options given."""
+    """Make or resume one run, and report it. `given` are the names of the given options."""
     from specbench.measure.earlier_runs import EARLIER, expected_seconds
     from specbench.measure.elsewhere import setup_maker
     from specbench.measure.plan import make_plan
@@ -210,7 +210,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
             )
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
-    sources = {  # of settings that were chosen for the user
+    sources = {  # where settings come from, if they were chosen for the user
         method.settings.source for method in stored.header.methods.values() if method.settings
     }
     if sources & {"auto", "cut"}:

@@ -1,5 +1,6 @@
-"""Checks of arguments, and of stdout and stderr, which may be closed, full, or unable to hold
-every character.
+"""Check arguments, stdout and stderr.
+
+The streams may be closed, full, or unable to hold every character.
 """
 
 import codecs
@@ -24,7 +25,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
         folder = str(Path.cwd())
     except OSError as error:
         raise UserError("The working folder no longer exists.", "Change to another.") from error
-    is_prompt = "race" in arguments[:2]  # else arguments are names
+    is_prompt = "race" in arguments[:2]  # for other commands, arguments are names
     for argument in (*arguments, folder):
         name = argument
         if is_prompt:
@@ -37,12 +38,12 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 IN_ASCII = "specbench-ascii"
-"""The name of the error handler below."""
+"""The name of the error handler `_in_ascii`."""
 _ASCII_OF = {"±": "+-", "×": "x", "…": "...", "→": "->", "─": "-", "–": "-"}
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """ASCII for the characters that a stream cannot hold, and the position after them."""
+    """Return ASCII for the characters that a stream cannot hold, and the position after them."""
     assert isinstance(error, UnicodeEncodeError)
     lacking = error.object[error.start : error.end]
     return "".join(_ASCII_OF.get(character, "?") for character in lacking), error.end
@@ -72,11 +73,11 @@ def checked_streams() -> Iterator[None]:
 
 @contextmanager
 def unhandled_os_errors() -> Iterator[None]:
-    """Turn an error of the system that was not handled before into a UserError."""
+    """Turn an error of the system that nothing else handled into a UserError."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:  # else Python would try to write the rest of stdout again
+        if error.filename is None:  # otherwise Python would try again to write the rest of stdout
             with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
         place = error.filename or "stdout"

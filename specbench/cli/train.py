@@ -28,7 +28,7 @@ _VOCABULARY = "Size of the draft vocabulary; default: all tokens for eagle, 3200
 
 
 def _number(help_text: str, least: int, most: int) -> Any:
-    """The declaration of an option that is a number from `least` to `most`."""
+    """Declare an option that is a number from `least` to `most`."""
 
     def check(param: typer.CallbackParam, given_number: int | None) -> int | None:
         name = str(param.name).replace("_", "-")
@@ -41,7 +41,7 @@ def _number(help_text: str, least: int, most: int) -> Any:
 
 
 def _check_inputs(spec: RunSpec, data: Path, openings: Path | None) -> None:
-    """Check the name of the model, and the files that the training is to read.
+    """Check the name of the model, and the files that the training will read.
 
     Raises:
         UserError: the model is unknown, a file does not exist, or nothing uses the openings.
@@ -120,6 +120,6 @@ def train(
 
 
 def _run_command(model: str, method: str, head: Path) -> str:
-    """The command that measures a method with a trained head."""
+    """Return the command that measures a method with a trained head."""
     words = ["specbench", "run", "--model", model, "--method", f"{method}:weights={head}"]
     return shlex.join(words)

@@ -1,5 +1,6 @@
-"""`specbench tune`: find the fastest settings of methods here or on servers, or run one part of the
-search.
+"""`specbench tune`: find the fastest settings of methods on this machine, or on servers.
+
+Subcommands run one part of the search.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,11 +44,11 @@ _SERVERS = options(
     "concurrency",
     "request_timeout_s",
 )
-"""Options for servers of an engine, which are tuned by their load."""
+"""The options for servers of an engine, which are tuned by their load."""
 _PLAIN_WIDTH = 80
-"""Characters of a line of a table that is not printed on a terminal."""
+"""The characters in a line of a table that is not printed on a terminal."""
 _NUM_SHOWN = 5
-"""Predictions that are printed per method and machine."""
+"""The number of predictions that are printed for each method and machine."""
 _OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.", file_okay=False)
 Out = Annotated[Path, _OUT]
 MaybeOut = Annotated[Path | None, _OUT]
@@ -73,7 +74,7 @@ def _tune(
     minutes: Minutes = None,
     forget: Forget = None,
 ) -> None:
-    """Tune methods here or on servers, as `values` say; or forget stored settings."""
+    """Tune methods on this machine or on servers, as `values` say, or forget stored settings."""
     if forget is not None:
         if values or out or minutes:
             raise UserError(
@@ -122,7 +123,7 @@ def _forget(name: str) -> None:
 
 
 def _tune_servers(values: dict[str, Any], call: Call, out: Path) -> None:
-    """Find the draft sizes of an engine's methods by load; print and write them."""
+    """Find, print and write the draft sizes of an engine's methods by load."""
     from specbench.cli.progress import progress_view
     from specbench.report.console import SafeConsole
     from specbench.tune.served.results import result_lines, result_table, write_results
@@ -148,7 +149,7 @@ def _tune_servers(values: dict[str, Any], call: Call, out: Path) -> None:
 
 @contextmanager
 def _repeatable(out: Path) -> Iterator[None]:
-    """Say how to continue a tune if its run cannot be written: a tune has no --resume."""
+    """If the run of a tune cannot be written, say how to continue. A tune has no --resume."""
     try:
         yield
     except RunFolderError as error:
@@ -178,7 +179,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     from specbench.tune import profile as record_profile
 
     spec = RunSpec(methods=values.get("methods", ()))
-    # labels leave out folders
+    # labels have no folders
     spellings = {method.label: str(method.asked) for method in spec.run_methods}
     recorded = record_profile(output=out, offline=call.offline, say=say, **values)
     for label in recorded.header.methods:
@@ -241,7 +242,7 @@ def predict(
 
 
 def _say_fastest(predictions: "Sequence[Prediction]") -> None:
-    """Print the fastest settings of a method, with their intervals."""
+    """Print the fastest settings of a method with their intervals."""
     fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
     for prediction in fastest_first[:_NUM_SHOWN]:
         interval = f"({prediction.low:.2f} to {prediction.high:.2f})"

@@ -1,4 +1,4 @@
-"""Stored settings in `specbench list tunes`."""
+"""List stored settings for `specbench list tunes`."""
 
 from specbench.cli.options import say
 from specbench.log.methods import tree_label
@@ -6,7 +6,7 @@ from specbench.report.console import TextTable, text_table
 
 
 def tunes_table() -> TextTable:
-    """A table of stored settings, with a row per method and tune, or per unreadable file."""
+    """Return a table of stored settings, with a row per method and tune, or per unreadable file."""
     from specbench.settings.tuned_settings import stored_tunes
 
     rows = []
@@ -29,7 +29,7 @@ def tunes_table() -> TextTable:
 
 
 def say_tunes_folder() -> None:
-    """Print where tunes are, and how to forget them."""
+    """Say where tunes are, and how to forget them."""
     from specbench.data.cache import CACHE_VARIABLE
     from specbench.settings.tuned_settings import tunes_folders
 

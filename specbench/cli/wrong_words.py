@@ -1,4 +1,4 @@
-"""Words of a command line that other programs understand, and specbench's names for them."""
+"""Understand words of a command line that other programs take, and name specbench's own."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ _OTHER_OPTIONS = {
     "--datasets": "--dataset",
     "--temp": "--temperature",
 }
-"""Options of other programs, and ours of the same meaning."""
+"""Our options for the options of other programs."""
 
 
 def refuse_other_options(command: str, options: Collection[str], words: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ def refuse_other_options(command: str, options: Collection[str], words: Sequence
 
 
 def extra_argument(command: str, options: Collection[str], words: Sequence[str]) -> UserError:
-    """The error for words of a command that are neither options nor their values."""
+    """Return the error for words of a command that are neither options nor their values."""
     text = shlex.join(words)
     is_are = "is not an option" if len(words) == 1 else "are not options"
     hint = f"See `specbench {command} -h`."
@@ -52,7 +52,7 @@ def extra_argument(command: str, options: Collection[str], words: Sequence[str])
 
 
 def _option_of(word: str, options: Collection[str]) -> str:
-    """The option whose value a word probably is; empty if it is not known."""
+    """Return the option to which a word probably belongs, or "" if it is not known."""
     from specbench import registry
     from specbench.data.tasks import load_cards
     from specbench.models.cards import known_models
@@ -66,7 +66,7 @@ def refuse_early_options(
     commands: Collection[str], options: Collection[str], words: Sequence[str]
 ) -> None:
     """Raise UserError for a command's option that was written before the command."""
-    # of the command among the words; None without a command
+    # where the command is among the words, or None
     position = next((i for i, word in enumerate(words) if word in commands), None)
     if position is None or not words[0].startswith("-") or words[0] in options:
         return
@@ -83,7 +83,7 @@ def refuse_file(param: Any, value: Any) -> None:
 
 
 def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
-    """A sentence for each environment variable that has the prefix but names no option.
+    """Yield a sentence for each environment variable with the prefix that names no option.
 
     `names` are the names of the command's parameters.
     """
@@ -96,7 +96,7 @@ def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
 
 
 def with_variables(error: UserError, context: Any) -> UserError:
-    """The error, with the names of the environment variables that hold its wrong values."""
+    """Return the error, with the names of the environment variables that hold its wrong values."""
     for param in context.command.params:
         source = context.get_parameter_source(param.name)
         if not source or source.name != "ENVIRONMENT":
