@@ -42,9 +42,7 @@ class Run:
         model, status = self.header.model.label, self.header.status
         metrics = next(iter(self._metrics.values()))
         sentences = [f"{self.header.id}: {model}, {len(self.records)} records, {status}"]
-        for temperature in metrics.temperatures:
-            if sentence := verdict(metrics, temperature):
-                sentences.append(sentence)
+        sentences += [verdict(metrics, temperature) for temperature in metrics.temperatures]
         return f"<Run {'. '.join(sentences)}>"
 
     def __str__(self) -> str:

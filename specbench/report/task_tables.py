@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import ALONE, is_claimed
 from specbench.analysis.stats.estimates import Estimate, Value
-from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN
 from specbench.report import formats
 from specbench.report.results import (
@@ -17,6 +15,7 @@ from specbench.report.results import (
     Block,
     MethodResults,
     Report,
+    Source,
     TaskResult,
     task_result,
 )
@@ -131,33 +130,22 @@ def mean_first(report: Report, block: Block) -> Table:
 
 
 def by_category(report: Report) -> list[Table]:
-    """Return the tables by category of all runs whose prompts have categories.
-
-    If there are several runs, the titles of tables begin with the name of the run.
-    """
-    tables: list[Table] = []
-    for source in report.sources:
-        if source.categories is None:  # no task has several categories
-            continue
-        # a table for each temperature
-        methods = report.methods_of(source)
-        for table in category_tables(source.info, source.categories, methods):
-            if not report.is_one_run:
-                table = replace(table, title=f"{source.label}: {table.title}")
-            tables.append(table)
-    return tables
+    """Return the tables by category of all runs whose prompts have categories."""
+    return [table for source in report.sources for table in _category_tables(report, source)]
 
 
-def category_tables(
-    header: RunHeader, categories: RunMetrics, methods: Sequence[str]
-) -> Iterable[Table]:
+def _category_tables(report: Report, source: Source) -> Iterable[Table]:
     """Yield a table for each temperature of a run, with a group per task and a row per category.
 
-    Each method has two columns, its speedup and its MAT. `categories` are the metrics of the run
-    with "task / category" in place of each task. `header` has the names of methods and tasks.
+    Each method has two columns, its speedup and its MAT. If there are several runs, titles begin
+    with the name of the run. There are no tables if no task has several categories.
     """
+    categories = source.categories  # the metrics with "task / category" in place of each task
+    if categories is None:
+        return
+    header = source.info
     parts = (SPEEDUP, MAT)  # a part makes a column and its cells
-    methods = [method for method in methods if method in categories.methods]
+    methods = [method for method in report.methods_of(source) if method in categories.methods]
     labels = [header.method(method).label for method in methods]
     # The labels of methods take the place that titles of tasks have in other tables.
     columns = tuple(part.column(label) for label in labels for part in parts)
@@ -173,7 +161,8 @@ def category_tables(
             # The method is "", because the row is for a category.
             row = Row("", category or "none", cells)
             rows_by_task[header.task_title(task)].append(row)
-        title = f"By category, {formats.temperature(temperature)}"
+        run_name = "" if report.is_one_run else f"{source.label}: "
+        title = f"{run_name}By category, {formats.temperature(temperature)}"
         if has_mark:
             title += f" ({ALONE}: {_MARKED})"  # the mark and its meaning
         row_groups = tuple(

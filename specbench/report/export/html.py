@@ -21,7 +21,6 @@ from specbench.report.answers import SAMPLES_PER_TASK, Answers
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
 from specbench.report.results import Block, MethodResults, Report, RunResults, Source, TaskResult
-from specbench.report.table import Table
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -52,7 +51,7 @@ def render(report: Report) -> str:
             if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
-        tables=lambda block: _tables(report, block),
+        tables=lambda block: sections.tables(report, block, task_tables.mean_first(report, block)),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
@@ -63,10 +62,6 @@ def render(report: Report) -> str:
         facts=facts,
         formats=formats,
     )
-
-
-def _tables(report: Report, block: Block) -> list[Table]:
-    return sections.tables(report, block, task_tables.mean_first(report, block))
 
 
 def page_template(name: str, package: str = __package__) -> Template:
