@@ -69,7 +69,7 @@ class Generation:
 
 
 class LoadedModel:
-    """A target on its device with one method's drafter; see `load`."""
+    """A target on its device with the drafter of a method, as `load` returns it."""
 
     def __init__(self, setup: EngineSetup, backend: EngineBackend) -> None:
         self._setup = setup
@@ -92,17 +92,17 @@ class LoadedModel:
         """Complete one prompt.
 
         Args:
-            prompt: a text, or chat messages (`role`, `content`), rendered by the model's template.
-            input_ids: prompt tokens instead, used as they are: [tokens] or [1, tokens].
+            prompt: a text, or chat messages (`role`, `content`) for the model's template.
+            input_ids: the tokens of the prompt in its place: [tokens] or [1, tokens].
             temperature: 0 is greedy.
-            top_p: nucleus sampling; 1 is off.
-            top_k: sampling among the k most likely tokens; 0 is off.
-            max_new_tokens: the budget; EOS may end the answer earlier.
-            seed: seed of every draw for this prompt.
+            top_p: the share for nucleus sampling. 1 turns it off.
+            top_k: the number of most likely tokens to sample from. 0 turns it off.
+            max_new_tokens: the largest number of new tokens. EOS may end the answer earlier.
+            seed: the seed of all draws for this prompt.
 
         Raises:
-            UserError: neither or both of `prompt` and `input_ids`, a prompt that does not fit, or
-                a value that is out of range.
+            UserError: neither or both of `prompt` and `input_ids` are given, the prompt does not
+                fit, or a value is out of range.
         """
         if (prompt is None) == (input_ids is None):
             raise UserError("generate takes a prompt or input_ids.", "Give exactly one of them.")
@@ -137,14 +137,14 @@ def load(
 
     Args:
         model: a known model, a folder or a Hub id.
-        method: a method, with options.
-        offline: use no network.
+        method: a method, which may have options.
+        offline: do not use the network.
         values: further options of the model, as on the command line: `device`, `dtype`, `template`,
-            `weights`, `kernels`, and `threads`, the number of CPU threads of one operation; None
-            takes the number with the fastest step.
+            `weights`, `kernels` and `threads`. `threads` is the number of CPU threads of an
+            operation. None takes the number with the fastest step.
 
     Raises:
-        UserError: an unknown name or option, a missing file, or too little memory.
+        UserError: a name or option is unknown, a file is missing, or there is too little memory.
     """
     wait_briefly()
     from specbench.measure.local.engine import EngineBackend

@@ -28,7 +28,7 @@ _KEYS = ("method", "temperature", "concurrency", "request_rate")
 
 
 class Run:
-    """A stored run as data frames; see `read_run`."""
+    """A stored run as data frames, as `read_run` returns it."""
 
     def __init__(self, run: LogRun) -> None:
         self._run = run
@@ -59,9 +59,9 @@ class Run:
 
     @cached_property
     def table(self) -> DataFrame:
-        """The part of `summary` that fits a screen: a row per method, the fastest first.
+        """The part of `summary` that fits a screen: a row for each method, the fastest first.
 
-        `tokens_per_s` and `num_samples` cover all tasks together; the rest are means over tasks.
+        `tokens_per_s` and `num_samples` cover all tasks together. All others are means over tasks.
         """
         keys = [column for column in _KEYS if column in self.summary]
         rows = self.summary.set_index(keys)
@@ -73,9 +73,9 @@ class Run:
 
     @cached_property
     def samples(self) -> DataFrame:
-        """One row per record, in the order they ran.
+        """A row for each record, in the order in which they ran.
 
-        `analysis.records.records_frame` has the columns. Seconds are floats; NaN stands for a
+        `analysis.records.records_frame` has the columns. Seconds are floats, and NaN stands for a
         time that was not measured.
         """
         from specbench.analysis.records import records_frame
@@ -84,10 +84,11 @@ class Run:
 
     @cached_property
     def summary(self) -> DataFrame:
-        """One row per cell (method, temperature, task), with intervals and reasons for gaps.
+        """A row for each cell (method, temperature, task), with intervals.
 
-        `analysis.frames.summary_frame` has the columns. A run on servers at several loads has
-        one row per cell and load, with the columns `concurrency` and `request_rate`.
+        Missing numbers have reasons. `analysis.frames.summary_frame` has the columns. A run on
+        servers at several loads has a row for each cell and load, with the columns `concurrency`
+        and `request_rate`.
         """
         from specbench.analysis.frames import summary_frame
 
@@ -97,7 +98,8 @@ class Run:
     def step_bins(self) -> DataFrame:
         """MAT and acceptance along answers, along the context and by turn.
 
-        `analysis.frames.step_bins_frame` has the columns; loads are columns as in `summary`.
+        `analysis.frames.step_bins_frame` has the columns. Several loads add columns as in
+        `summary`.
         """
         from specbench.analysis.frames import step_bins_frame
 
@@ -116,15 +118,17 @@ class Run:
     def explain(
         self, reference: Run | None = None, methods: tuple[str, str] | None = None
     ) -> DataFrame:
-        """The factors of the ratio this run / reference per common method, or of speedups here.
+        """Return the factors of this run / reference for each common method.
 
-        There is a row per factor, per line under cost, and per bin of MAT (`part_of` names the
-        factor). `subject` and `reference` are its values, `effect` is what it multiplies the ratio
-        by, with the ends of its interval, and `causes` are the settings that can change it.
+        Without a reference, they are the factors of this run's speedups. There is a row for each
+        factor, for each line below the cost, and for each bin of MAT, whose factor is in `part_of`.
+        `subject` and `reference` are the values on both sides. `effect` is the number by which the
+        factor multiplies the ratio, with the ends of its interval. `causes` are the settings that
+        can change the factor.
 
         Args:
-            reference: the run to compare with; None explains speedups from their MAT down.
-            methods: a method of each run, instead of the common ones.
+            reference: the run to compare with. None explains speedups from their MAT down.
+            methods: a method of each run, instead of the common methods.
 
         Raises:
             UserError: the runs have nothing to explain, or lack a method.
@@ -166,19 +170,19 @@ def run(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several; by default as in the command.
-        output: the run's folder; by default a new one in `results/runs`.
-        resume: continue an unfinished run, with its own values.
-        offline: use no network.
+        methods: methods with options, in one text or several. The default is the command's.
+        output: the run's folder. By default, it is a new one in `results/runs`.
+        resume: continue an unfinished run with its own values.
+        offline: do not use the network.
         ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
-        say: a function such as `print` that receives a line per finished sample and message; by
-            default a notebook shows the last line, and nothing is shown elsewhere.
+        say: a function such as `print` that receives a line per finished sample and message. By
+            default, a notebook shows the last line, and nothing is shown elsewhere.
         values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
             By default `settings` is "auto", as in the command, or "paper" with servers.
 
     Raises:
-        UserError: a name, value, file or cluster that is unknown, wrong or missing.
+        UserError: a name, value, file or cluster is unknown, wrong or missing.
     """
     wait_briefly()
     from specbench.measure.elsewhere import setup_maker

@@ -187,8 +187,9 @@ def _datasets() -> TextTable:
     for card in load_cards().values():
         is_default = "yes" if card.is_default else "no"
         rows.append([card.name, ", ".join(card.sources), is_default, card.title])
-    for name, error in broken_cards().items():
-        rows.append([name, "-", "no", f"BROKEN: {error.message}"])
+    rows += [
+        [name, "-", "no", f"BROKEN: {error.message}"] for name, error in broken_cards().items()
+    ]
     return text_table(["dataset", "prompts", "default", "title"], rows)
 
 

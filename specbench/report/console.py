@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from textwrap import fill
 from typing import IO, Any
 
 from rich.cells import cell_len
@@ -24,6 +23,8 @@ _WHOLE = re.compile(
 """Matches texts that are not broken between lines: commands, and options with their values, which
 users copy; percentages; and labels with settings.
 """
+_BETWEEN_WORDS = re.compile("(?<=[^ ]) ")
+"""Matches a blank at which a line may be broken. The margin of a line stays with its first word."""
 
 
 class SafeConsole(Console):
@@ -64,14 +65,14 @@ def _width(terminal: IO[str]) -> int:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """Yield the text in lines of up to `width` characters, which are broken between words.
+    """Yield the text in lines of up to `width` columns, which are broken between words.
 
     Names, addresses and commands are not broken, so that they can be copied.
     """
     for line in text.split("\n"):
         unbroken = _WHOLE.sub(lambda match: match[0].replace(" ", "\xa0"), line)
-        filled = fill(unbroken, width, break_long_words=False, break_on_hyphens=False)
-        yield from filled.replace("\xa0", " ").split("\n")
+        words = _BETWEEN_WORDS.split(unbroken)
+        yield from (filled.replace("\xa0", " ") for filled in fill_lines(words, width))
 
 
 @dataclass(frozen=True, slots=True)

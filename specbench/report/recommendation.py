@@ -131,22 +131,20 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
     If a method has several reasons, the last one counts. Their order is: a lossy output, a failed
     audit (a test of the output) at any temperature, a warning about its speed.
     """
-    reason_by_method = {
+    lossy = {
         method: "its output may differ"
         for method in run.methods
         if not run.info.method(method).is_lossless
     }
-    for audit in run.audit.results if run.audit else ():  # for each method and temperature
-        if audit.status == "bug":
-            reason_by_method[audit.method] = "it failed the audit"
-    for warning in run.warnings:
-        if warning.key in _SPEED_RULES:
-            # these warnings have a list "methods" with a dict for each method
-            reason_by_method |= {
-                numbers["method"]: "a warning says that its speed is unreliable"
-                for numbers in warning.numbers["methods"]
-            }
-    return reason_by_method
+    audits = run.audit.results if run.audit else ()  # for each method and temperature
+    failed = {audit.method: "it failed the audit" for audit in audits if audit.status == "bug"}
+    doubtful = {
+        numbers["method"]: "a warning says that its speed is unreliable"
+        for warning in run.warnings
+        if warning.key in _SPEED_RULES
+        for numbers in warning.numbers["methods"]  # a dict for each method
+    }
+    return {**lossy, **failed, **doubtful}
 
 
 def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:

@@ -33,11 +33,13 @@ def verdict(run: RunMetrics, temperature: float) -> str:
 
 def _no_speedup(run: RunMetrics, temperature: float) -> str:
     """Return a sentence with the reasons why no method has a speedup at this temperature."""
-    reasons = set()
-    for (method, method_temperature), overall in run.overall.items():
-        is_rival = method_temperature == temperature and method != BASELINE
-        if is_rival and isinstance(overall.speedup, Missing):
-            reasons.add(overall.speedup.reason)
+    reasons = {
+        overall.speedup.reason
+        for (method, method_temperature), overall in run.overall.items()
+        if method_temperature == temperature
+        and method != BASELINE
+        and isinstance(overall.speedup, Missing)
+    }
     return f"No speedup to report: {', '.join(sorted(reasons)) or 'only vanilla was run'}."
 
 

@@ -242,14 +242,14 @@ def _other_programs(info: RunHeader) -> Iterator[_Warning]:
     """
     # The use of the processor during the run, by the name of the worker, or "" for this process. It
     # is None if it was not sampled.
-    cpu_by_worker: dict[str, CpuUse | None] = {}
-    if not info.servers:
-        cpu_by_worker[""] = info.cpu
+    cpu_by_worker: dict[str, CpuUse | None] = {} if info.servers else {"": info.cpu}
     # `node` is the id of the worker's machine.
     num_workers_by_node = Counter(worker.node for worker in info.workers.values())
-    for name, worker in info.workers.items():
-        if num_workers_by_node[worker.node] == 1:
-            cpu_by_worker[name] = worker.cpu
+    cpu_by_worker |= {
+        name: worker.cpu
+        for name, worker in info.workers.items()
+        if num_workers_by_node[worker.node] == 1
+    }
     for name, cpu in cpu_by_worker.items():
         if cpu and cpu.others_warning:  # a sentence, or None if other programs used little
             yield _Warning("busy", {"worker": name, "text": cpu.others_warning})

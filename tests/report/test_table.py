@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from specbench.report import export, texts
 from specbench.report.console import text_table, wrapped
@@ -138,14 +139,14 @@ def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
     text = (
         "The connection to the server of the Hugging Face Hub failed (ConnectError).\n"
         f"Continue with: {command}\nSee https://example.org/a-very-long-address/of-some-page or "
-        "`specbench show tiny` for more of it."
+        "`specbench show tiny` for more of it. 推測的復号 の モデル が 見つかりません。"
     )
     lines = wrapped(text, Terminal()).split("\n")
     assert command in lines
     assert "https://example.org/a-very-long-address/of-some-page" in lines
     assert any("`specbench show tiny`" in line for line in lines)
     assert " ".join(lines).split() == text.split()
-    assert all(len(line) <= 40 for line in lines if " " in line and line != command)
+    assert all(cell_len(line) <= 40 for line in lines if " " in line and line != command)
     assert wrapped(text, StringIO()) == text
 
 

@@ -151,11 +151,10 @@ def _marks(report: Report) -> Marks:
 
     The texts are the options and settings of methods, and reasons that are too long for a cell.
     """
-    texts = [_details(run.source.info, method) for run, method in _every_method(report)]
-    for _, method in _every_method(report):
-        reasons = [task.reason or "" for task in method.tasks]
-        texts += [reason for reason in reasons if len(reason) > _LONGEST_REASON]
-    distinct_texts = dict.fromkeys(filter(None, texts))
+    details = [_details(run.source.info, method) for run, method in _every_method(report)]
+    reasons = [task.reason or "" for _, method in _every_method(report) for task in method.tasks]
+    long_reasons = [reason for reason in reasons if len(reason) > _LONGEST_REASON]
+    distinct_texts = dict.fromkeys(filter(None, [*details, *long_reasons]))
     letters = (ascii_lowercase[i % 26] * (i // 26 + 1) for i in range(len(distinct_texts)))
     return {text: f"({letter})" for text, letter in zip(distinct_texts, letters, strict=True)}
 

@@ -120,8 +120,9 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
             continue
         for option, setting in header.options.items():
             if isinstance(setting, int | float) and not isinstance(setting, bool):
-                other_options = dict(header.options)
-                del other_options[option]
+                other_options = {
+                    name: value for name, value in header.options.items() if name != option
+                }
                 # As a text, the other options can be a key.
                 sweep = _Sweep(header.title, option, repr(other_options))
                 point = _Point(setting, method.label, speedup, mat)
