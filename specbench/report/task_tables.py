@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from specbench.analysis.cells import CellKey
+from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import ALONE, is_claimed
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import BETWEEN
@@ -131,18 +132,21 @@ def mean_first(report: Report, block: Block) -> Table:
 
 def by_category(report: Report) -> list[Table]:
     """Return the tables by category of all runs whose prompts have categories."""
-    return [table for source in report.sources for table in _category_tables(report, source)]
+    return [
+        table
+        for source in report.sources
+        if source.categories  # None if no task has several categories
+        for table in category_tables(report, source, source.categories)
+    ]
 
 
-def _category_tables(report: Report, source: Source) -> Iterable[Table]:
+def category_tables(report: Report, source: Source, categories: RunMetrics) -> Iterable[Table]:
     """Yield a table for each temperature of a run, with a group per task and a row per category.
 
-    Each method has two columns, its speedup and its MAT. If there are several runs, titles begin
-    with the name of the run. There are no tables if no task has several categories.
+    Each method has two columns, its speedup and its MAT. `categories` are the metrics of the run
+    with "task / category" in place of each task. If there are several runs, titles begin with the
+    name of the run.
     """
-    categories = source.categories  # the metrics with "task / category" in place of each task
-    if categories is None:
-        return
     header = source.info
     parts = (SPEEDUP, MAT)  # a part makes a column and its cells
     methods = [method for method in report.methods_of(source) if method in categories.methods]

@@ -231,13 +231,13 @@ def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above
     (source,) = report.sources
     metrics = source.categories
     assert metrics is not None
-    for table in task_tables.category_tables(source.info, metrics, metrics.methods):
+    for table in task_tables.category_tables(report, source, metrics):
         assert "~" not in table.title
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
     rankings = {(0.0, key.task): Ranking(against_baseline={"pld": 0.2})}
     metrics = replace(metrics, cells={**metrics.cells, key: alone}, task_rankings=rankings)
-    (table,) = task_tables.category_tables(source.info, metrics, metrics.methods)
+    (table,) = task_tables.category_tables(report, source, metrics)
     texts = [cell.text for row in table.rows for cell in row.cells]
     assert "1.20x~" in texts
     assert "~: significant on its own" in table.title

@@ -139,7 +139,7 @@ def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
     text = (
         "The connection to the server of the Hugging Face Hub failed (ConnectError).\n"
         f"Continue with: {command}\nSee https://example.org/a-very-long-address/of-some-page or "
-        "`specbench show tiny` for more of it. 推測的復号 の モデル が 見つかりません。"
+        "`specbench show tiny` for more of it.\n推測的復号 の モデル が どこ に も 見つかりません。"
     )
     lines = wrapped(text, Terminal()).split("\n")
     assert command in lines
