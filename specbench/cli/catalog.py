@@ -81,10 +81,7 @@ def show(
 
 
 def _details(name: str) -> Sequence[TextTable | str]:
-    """Return the tables about the method, dataset, run or model of this name.
-
-    The kinds are searched in this order.
-    """
+    """Return tables about the first method, dataset, run or model with this name, in this order."""
     datasets = load_cards()  # the cards by name
     name = same_name(name, [*registry.names(), *datasets])
     if name in registry.names():
