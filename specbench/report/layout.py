@@ -71,9 +71,7 @@ class _Unit:
     """A line for each row of the table."""
 
     def heading_line(self, from_below: int) -> Text:
-        """Return a line of the heading. Lines are counted from below, from 1. Lines above it are
-        blank.
-        """
+        """Return a line of the heading, counted from below and from 1. Lines above it are blank."""
         if from_below > len(self.heading):
             return Text(" " * self.width)
         return self.heading[-from_below]
@@ -258,8 +256,9 @@ def fold_label(label: str, width: int) -> list[str]:
     is wider than a line is cut. An empty label is one empty line.
     """
     lines: list[str] = []
-    for words in fill_lines(_label_words(label, width), width):
-        for line in fill_lines(words.split(), width):
+    for full_line in fill_lines(_label_words(label, width), width):
+        # A part of a text in parentheses may be too wide for a line, and so may be a word.
+        for line in fill_lines(full_line.split(), width):
             lines += chop_cells(line, width)
     return lines or [""]
 
