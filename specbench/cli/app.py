@@ -69,7 +69,7 @@ _OLD_NAMES = {
     "schema": "show schema",
     "plan": "report --plan",
 }
-"""The present words for a former name of a command."""
+"""The words that replace the former name of a command."""
 
 
 class Command(WithHeadings, TyperCommand):

@@ -1,4 +1,4 @@
-"""`specbench audit`: check that a run is lossless, or a method, which gets planted drafts."""
+"""`specbench audit`: check that a run, or a method with planted drafts, is lossless."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -22,7 +22,7 @@ commands = typer.Typer(
 
 @commands.callback()
 def _group() -> None:
-    """Keep `build` a subcommand, since typer makes a single command without a group the program."""
+    """Keep `build` a subcommand. Without a group, typer would make it the whole program."""
 
 
 @commands.command(cls=Part)
