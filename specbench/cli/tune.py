@@ -196,12 +196,13 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
     """Measure the time of drafts, and of a step by rows and context."""
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
+    from specbench.report.formats import at_least
     from specbench.tune import cost as measure_cost
     from specbench.tune.plots import cost_curve
 
     curve = measure_cost(output=out, minutes=minutes, offline=call.offline, say=say, **values)
     write_files(out, plot_files([cost_curve(curve)]))
-    say(f"A step of vanilla: {curve.vanilla_s * 1e3:.3g} ms", is_error=False)
+    say(f"A step of vanilla: {at_least(3, curve.vanilla_s * 1e3)} ms", is_error=False)
     say(f"Cost curve: {out}", is_error=False)
 
 

@@ -99,8 +99,8 @@ def num_bytes(size: float) -> str:
     """Write a size with its unit, such as 26 GB."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size / 1e3:.3g} kB"
+            return f"{at_least(3, size / factor)} {unit}"
+    return f"{at_least(3, size / 1e3)} kB"
 
 
 def temperature(level: float) -> str:

@@ -16,6 +16,7 @@ from specbench.report import export, texts
 from specbench.report.console import text_table, wrapped
 from specbench.report.export import FORMATS, load_format
 from specbench.report.export.json import SCHEMA
+from specbench.report.formats import at_least, num_bytes
 from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import make_note
@@ -119,11 +120,17 @@ def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
         "CUDA graphs; operations launched one by one for pld, sps (too large); "
         "layers by torch (too old)"
     )
-    gpu = make_note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6})
-    assert gpu.text == "70 to 100 W (mean 80)"
+    assert (
+        make_note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6}).text
+        == "70 to 100 W (mean 80)"
+    )
     cells = [{"method": str(place), "task": None} for place in range(9)]
     missing = make_note("missing", reason="it was not run", cells=cells).text
     assert missing == "It was not run: 0, 1, 2, 3, 4, 5 and 3 more."
+
+
+def test_large_numbers_are_written_in_full() -> None:
+    assert (num_bytes(999.9e9), at_least(3, 1234.4)) == ("1000 GB", "1234")
 
 
 class Terminal(StringIO):

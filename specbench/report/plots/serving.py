@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import Load, loads_of
-from specbench.report.formats import interval_of
+from specbench.report.formats import at_least, interval_of
 from specbench.report.plots.point_names import BESIDE, Mark, legend_of, name_lines
 from specbench.report.plots.style import LINE, Look, Plot, frame, looks, tiles
 from specbench.report.results import Report, Source
@@ -154,7 +154,7 @@ def _described(report: Report, lines: _Lines, unit: str) -> str:
     all_looks = looks(report.labels)  # the label, colour and marker of each method
     texts = []
     for method, line in lines.items():
-        numbers = [f"{point.y.value:.3g} {unit} at {point.load.text}" for point in line]
+        numbers = [f"{at_least(3, point.y.value)} {unit} at {point.load.text}" for point in line]
         texts.append(f"{all_looks[method].label}: {', '.join(numbers)}")
     return "; ".join(texts)
 
