@@ -151,14 +151,14 @@ def _step_costs(report: Report) -> Table:
         return f"{method.cost.bytes_per_s / nominal * 100:.0f} %" if nominal else ""
 
     fields = (
-        Field("nodes", lambda method: _nodes(nodes_of_steps[method.method])),
-        Field("levels", levels),
-        Field("ms per step", lambda method: formats.figures(method.cost.step_s, 1e3)),
-        Field("in vanilla's steps", lambda method: formats.mat(method.cost.relative)),
-        Field("GB per step", lambda method: _scaled(method.cost.step_bytes, 1e-9)),
-        Field("TB/s", lambda method: _scaled(method.cost.bytes_per_s, 1e-12)),
-        Field("of the nominal bandwidth", share_of_nominal),
-        Field("peak GiB", lambda method: _scaled(method.cost.peak_memory_bytes or 0, 2**-30)),
+        Field("nodes", text=lambda method: _nodes(nodes_of_steps[method.method])),
+        Field("levels", text=levels),
+        Field("ms per step", text=lambda method: formats.figures(method.cost.step_s, 1e3)),
+        Field("in vanilla's steps", text=lambda method: formats.mat(method.cost.relative)),
+        Field("GB per step", text=lambda method: _scaled(method.cost.step_bytes, 1e-9)),
+        Field("TB/s", text=lambda method: _scaled(method.cost.bytes_per_s, 1e-12)),
+        Field("of the nominal bandwidth", text=share_of_nominal),
+        Field("peak GiB", text=lambda method: _scaled(method.cost.peak_memory_bytes or 0, 2**-30)),
     )
     return make_table("", report, block, fields)
 
