@@ -227,6 +227,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "gigabytes": _gigabytes,
     "range": _range,
     "load": partial(formats.at_least, 2),
+    "rounded": partial(formats.at_least, 3),
     "sentence": str.capitalize,
 }
 """The function that writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT`
