@@ -1,1 +1,1 @@
-"""Settings of methods: entered methods, files of options, and the quick choice for a machine."""
+"""Choose the settings of methods: by the user, from files, or for the machine of a run."""

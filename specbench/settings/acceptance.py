@@ -1,6 +1,7 @@
-"""Mean accepted tokens (MAT) of methods with settings of many sizes, in a file per known model.
+"""The mean accepted tokens (MAT) of methods with settings of many sizes, shipped with the package.
 
-`--settings auto` divides times of steps by them. `tools/zoo/acceptance.py` makes the files.
+There is a file per known model, which `tools/zoo/acceptance.py` makes. `--settings auto` divides
+the times of steps by these numbers.
 """
 
 from collections.abc import Mapping
@@ -12,39 +13,46 @@ import msgspec
 from specbench.log.model import FileHeader
 
 FOLDER = Path(__file__).parent / "accepted"
-"""A file per known model."""
+"""The folder of the files."""
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """The acceptance of a method with some settings."""
+    """The acceptance that a method had with some settings."""
 
     options: dict[str, Any]
-    """Options of the settings; all other options are the paper's."""
+    """The options that the settings change. All other options have the paper's values."""
     rows: float
-    """Mean rows of a step."""
+    """The mean number of rows that a step computes."""
     mat: float
-    """Mean accepted tokens."""
+    """The mean accepted tokens."""
 
 
 class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shipped acceptance of a model's methods."""
 
     model: str
-    """Name of the model."""
+    """The name of the model."""
     prompts: str
-    """Description of the prompts that the methods answered."""
+    """A description of the prompts that the methods answered."""
     weights: dict[str, str]
-    """The sha256 of tensors, by "target" or by the kind of draft weights."""
+    """The hash (sha256) of the weights: the target's under "target", draft weights under their
+    kind.
+    """
     methods: dict[str, tuple[Acceptance, ...]]
-    """The settings of each method that were tried, the paper's first.
+    """The settings that were tried with each method, beginning with the paper's.
 
-    A key may have an option that is part of the method: "sam:other=eagle3".
+    The key is the name of the method. If an option is part of the method, the key includes it, such
+    as "sam:other=eagle3".
     """
 
     def of(
         self, method: str, kind: str | None, files: Mapping[str, FileHeader]
     ) -> tuple[Acceptance, ...]:
-        """A method's settings if its weights, of this kind, are these files; otherwise none."""
+        """Return the settings that were tried with a method, or nothing if it has other weights.
+
+        `kind` is the kind of draft weights that the method needs (None if it needs none), `files`
+        are the files of its weights.
+        """
         hashes = {file.sha256 for file in files.values()}
         if kind is not None and self.weights.get(kind) not in hashes:
             return ()
@@ -52,7 +60,7 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def find_acceptance(model: str, files: Mapping[str, FileHeader]) -> AcceptanceFile | None:
-    """The file of a model by its name; None if there is no file for these weights."""
+    """Find the shipped file of a model by its name; None if it is not for these weights."""
     path = FOLDER / f"{model}.json"
     if not path.is_file():
         return None

@@ -1,7 +1,8 @@
-"""Cost curves: times of whole steps of the target and of methods, in steps of vanilla.
+"""Cost curves: the times of whole steps, of the target alone and of methods.
 
-A curve belongs to a machine, a model's shape, number formats and versions, but not to prompts.
-Its times are kept block by block, so that intervals can resample blocks.
+Times are in steps of vanilla. A curve is valid for one machine, shape of model, number format and
+set of versions, whatever the prompts. It keeps its times block by block, so that intervals can
+resample the blocks.
 """
 
 from __future__ import annotations
@@ -23,64 +24,68 @@ MEASURE_HINT = "Measure it here: specbench tune cost --model M --method A,B --ou
 
 
 class MethodCost(msgspec.Struct, frozen=True):
-    """Times that a method's drafts and its prefill take in addition to the target's times."""
+    """The times that a method's drafts and prefill add to the target's times."""
 
     kind: ProfileKind
-    """The kind of its profile, whose axes decide the time of a draft."""
+    """The method's kind of profile, whose axes determine the time of a draft."""
     is_padded: bool
-    """The target computes its trees padded to a few sizes."""
+    """True if the target pads the trees of this method to a few sizes."""
     knots: tuple[dict[str, int], ...]
-    """Grid of draft sizes that were measured: all combinations of values of the kind's axes,
-    the last axis fastest, such as [{depth: 0, top_k: 1}, {depth: 0, top_k: 2}, ...]. Drafts from
-    text have 1 for a match and 0 for none.
+    """The draft sizes that were measured. They are all combinations of the values on the kind's
+    axes, with the last axis fastest, such as [{depth: 0, top_k: 1}, {depth: 0, top_k: 2}, ...]. For
+    drafts from text, the axis `drafted` is 1 for a match and 0 for no match.
     """
     draft: tuple[tuple[tuple[float, ...], ...], ...]
-    """Time of a step beyond the target's part, in steps of vanilla [blocks, threads, knots]."""
+    """The time that drafts add to a step, in steps of vanilla [blocks, threads, knots]."""
     start: tuple[tuple[float, ...], ...]
-    """Time of a prefill beyond vanilla's, in steps of vanilla [blocks, lengths]."""
+    """The time that the method adds to a prefill, in steps of vanilla [blocks, lengths]."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A cost curve, as in `cost.json`. `CostModel` computes times from it.
+    """A cost curve, as it is stored in `cost.json`. `CostModel` computes times from it.
 
-    The unit of times is vanilla's step at the middle length, measured close in time.
+    The unit of all times is vanilla's step at the middle prompt length, measured at nearly the same
+    time.
     """
 
     schema: int = SCHEMA
     about: dict[str, str]
-    """The machine, the sizes of the model, number formats and versions of this curve."""
+    """The machine, the sizes of the model, the number formats and the versions that were measured.
+    """
     vanilla_s: float
-    """Seconds of a step of vanilla."""
+    """The seconds of a step of vanilla."""
     threads: tuple[int, ...]
-    """Numbers of threads that were measured, vanilla's first."""
+    """The numbers of threads that were measured, beginning with vanilla's."""
     rows: tuple[int, ...]
-    """Rows of the steps that were measured."""
+    """The numbers of rows of the steps that were measured."""
     lengths: tuple[int, ...]
-    """Tokens of the prompts that prefills and steps were measured with."""
+    """The lengths of the prompts, in tokens, whose prefills and steps were measured."""
     most_context: int
-    """Most tokens before a step that was measured."""
+    """The largest number of tokens before a measured step."""
     steps: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
-    """Time of a step of the target [blocks, threads, lengths, rows]."""
+    """The time of a step of the target [blocks, threads, lengths, rows]."""
     prefill: tuple[tuple[float, ...], ...]
-    """Time of vanilla's prefill [blocks, lengths]."""
+    """The time of vanilla's prefill [blocks, lengths]."""
     methods: dict[str, MethodCost] = {}
-    """Costs of methods, by the requested spelling."""
+    """The costs of each method, under the spelling that was requested."""
     process: float = 0.0
-    """Variance of the logarithm of a step's time between two drafters with the same setting."""
+    """The variance of log(time of a step) between two drafters that have the same setting."""
     num_pairs: int = 0
-    """Number of settings that were measured with two drafters."""
+    """The number of settings that were measured with two drafters."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no measurement can give; msgspec's error names the field."""
+        """Refuse numbers that no measurement can give. The error that msgspec raises names the
+        field.
+        """
         problem = next(_problems(self), None)
         if problem:
             raise ValueError(problem)
 
     def check(self, about: Mapping[str, str]) -> None:
-        """Refuse another machine, model, number format, temperature or version.
+        """Refuse a curve of another machine, model, number format, temperature or version.
 
         Raises:
-            UserError: a value differs; the message has both.
+            UserError: a value differs. The message has both values.
         """
         compared = [Compared(name, value, about[name]) for name, value in self.about.items()]
         title = "The cost curve does not fit this run:"
@@ -95,7 +100,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def middle_context(self) -> int:
-        """Tokens of context of vanilla's step that is the unit of times."""
+        """The tokens before the step of vanilla that is the unit of times."""
         return self.lengths[len(self.lengths) // 2]
 
 
@@ -109,10 +114,8 @@ def read_curve(folder: str | Path) -> Curve:
 
 
 def _problems(curve: Curve) -> Iterator[str]:
-    """A sentence for each table of a curve whose size does not fit its axes, or with impossible
-    times.
-    """
-    for name in ("threads", "rows", "lengths"):  # the axes
+    """Yield a sentence per table of a curve with a wrong size or an impossible time."""
+    for name in ("threads", "rows", "lengths"):  # the axes of the tables
         axis = getattr(curve, name)
         if not axis or min(axis) < 1:
             yield f"{name} are not numbers of 1 or more: {list(axis)}"
@@ -136,7 +139,7 @@ def _problems(curve: Curve) -> Iterator[str]:
 def _table_problems(
     name: str, table: Any, shape: tuple[int, ...], *, is_positive: bool = False
 ) -> Iterator[str]:
-    """A sentence if a nested table has another shape, or numbers that cannot be times."""
+    """Yield a sentence if a nested table has another shape, or numbers that cannot be times."""
     try:
         numbers = np.array(table, float)
     except ValueError:

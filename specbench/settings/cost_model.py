@@ -1,4 +1,4 @@
-"""The time of an answer: each cost of a curve, times how often the answer pays it."""
+"""Compute the time of an answer: the sum of each cost times how often the answer pays it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from specbench.settings.cost_curve import MEASURE_HINT, Curve, MethodCost
 from specbench.settings.walk import Walk
 
 MOST_FALL = 0.5
-"""Largest share of a step at the middle context that shorter contexts may save: the weights are
-always read. It bounds slopes that noise made too steep.
+"""Shorter contexts may save at most this share of a step at the middle context, since the weights
+are always read. This bounds slopes that are too steep because of noise.
 """
 LEAST_STEP = 0.6
-"""A fit over all contexts gives at least this share of the step measured at the middle context,
-however disturbed the measurements at other lengths are.
+"""The smallest allowed ratio of a fitted step to the measured step, both at the middle context. It
+applies however disturbed the measurements at other lengths are.
 """
 
 
 class CostModel:
-    """The costs of a curve, with resamples, and their weights: how often an answer pays each cost.
+    """The costs of a curve with their resamples, and how often an answer pays each cost (its
+    weights).
 
-    The columns of both are, in this order:
+    The costs and the weights have the same columns, in this order:
       - a step of the target by rows, at the middle context [rows]
       - the extra time of a step per token of context, and per row and token of context [2]
       - vanilla's prefill by length [lengths]
@@ -44,7 +45,7 @@ class CostModel:
         self._blocks[0] = np.arange(num_blocks)
 
     def costs(self, label: str | None, thread_index: int) -> FloatArray:
-        """The estimate of each cost, then its resamples [1 + num_resamples, columns].
+        """Return the estimate of each cost, then its resamples [1 + num_resamples, columns].
 
         Args:
             label: the method as the curve spells it; None for vanilla.
@@ -76,11 +77,16 @@ class CostModel:
         return costs
 
     def _resampled(self, times: FloatArray) -> FloatArray:
-        """The median over blocks of times [blocks, ...], per resample [1 + resamples, ...]."""
+        """Take the median of times [blocks, ...] over the blocks of each resample [1 + resamples,
+        ...].
+        """
         return np.median(times[self._blocks], 1)
 
     def step(self, costs: FloatArray, rows: Any, context: Any) -> Any:
-        """The time of a step of the target, or of several [n], by the estimate of `costs`."""
+        """Compute the time of a step of the target, or of several steps [n].
+
+        `costs` are as in `self.costs`; only the estimate in the first row is used.
+        """
         # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
         rows, context = np.array(rows), np.array(context)
         num_rows = len(self.curve.rows)
@@ -89,22 +95,22 @@ class CostModel:
         return at_middle + (context - self.curve.middle_context) * (slope + slope_per_row * rows)
 
     def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
-        """Number of times that an answer pays each of the `costs` [columns].
+        """Count how often an answer pays each of the `costs` [columns].
 
         The columns are those of `costs`: steps by rows, the two slopes by context, prefill by
-        length, then for a method its drafts by knot, and prefill by length again. Times that fall
-        between measured rows, lengths or knots are shared by the two neighbours.
+        length, then for a method its drafts by knot, and prefill by length again. A number between
+        two measured rows, lengths or knots is divided between these two neighbours.
 
         Args:
             label: the method as the curve spells it; None for vanilla.
             options: options of the method's setting, by name.
-            walk: the steps of the answer, the tokens of its prompt, and for each step the nodes of
-                its tree, how often it is expected, and the answer's tokens before it.
+            walk: the steps of the answer. For each step, it has the nodes of the tree, how often
+                the step is expected, and the answer's tokens before it.
 
         Raises:
             UserError: rows, options or lengths that were not measured.
         """
-        curve = self.curve  # has the rows, prompt lengths and methods' knots that were measured
+        curve = self.curve  # the measured rows, prompt lengths and knots of methods
         method = curve.methods[label] if label is not None else None
         rows = np.array(walk.nodes, int)  # nodes of each step's tree [steps]
         num_times = np.array(walk.chances, float)  # how often each step is expected [steps]
@@ -114,18 +120,18 @@ class CostModel:
         padded_rows = rows  # rows that the target computes [steps]
         if method is not None and method.is_padded:
             padded_rows = np.array([padded_size(num_nodes) for num_nodes in rows], int)
-        # tokens of context from the middle, as often as each step is expected [steps]
+        # (tokens of context - middle) * how often the step is expected [steps]
         distances = (contexts - curve.middle_context) * num_times
         step_weights = num_times @ interpolation(curve.rows, padded_rows, "rows of a step")
         slope_weights = np.array([distances.sum(), distances @ padded_rows])
-        # one prefill, shared by the two measured lengths beside the prompt's
+        # one prefill, divided between the measured lengths below and above the prompt's
         prefill_weights = interpolation(curve.lengths, walk.prompt_tokens, "length of a prompt")
         columns = [step_weights, slope_weights, prefill_weights]  # [rows], [2], [lengths]
         if method is not None:
-            # Steps that take time to draft [steps]: at the end of a budget nothing is drafted.
+            # True for steps that take time to draft. At the end of a budget nothing is drafted.
             is_drafted = rows > 1
-            # A knot is a size of a draft on some axes. Drafts from text have the axis "drafted".
-            if "drafted" in method.knots[0]:  # a search without a match takes time too
+            # A knot has a value on each axis of a draft's size. Drafts from text have one axis.
+            if "drafted" in method.knots[0]:  # text: a search without a match takes time too
                 is_drafted = np.full(len(rows), fill_value=True)
             drafted_rows = rows[is_drafted]
             knot_weights = num_times[is_drafted] @ _knot_weights(method, options, drafted_rows)
@@ -134,15 +140,15 @@ class CostModel:
 
 
 def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
-    """The costs of a step of the target [resamples, rows + 2], by a linear fit over contexts.
+    """Fit the costs of a step of the target to measured times [resamples, rows + 2].
 
-    The first columns are the time of a step by rows at the middle context. The last two are the
-    extra time per token of context, and per row and token of context.
+    The fit is linear in the context. The first columns are the time of a step by rows at the middle
+    context. The last two are the extra time per token of context, and per row and token of context.
 
     Args:
         steps: measured times, in steps of vanilla [resamples, lengths, rows].
-        curve: has the prompt lengths, the smallest first, and numbers of rows that were measured.
-            Its `middle_context` is the length at the middle index, in tokens.
+        curve: has the measured numbers of rows and prompt lengths, the smallest first. Its
+            `middle_context` is the length at the middle index, in tokens.
     """
     # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
     middle_index = len(curve.lengths) // 2
@@ -153,22 +159,22 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     rows = np.array(curve.rows, float)
     at_middle = steps[:, middle_index]  # steps at the middle length [resamples, rows]
     slopes = _fit_slopes(steps, at_middle, distances, rows)  # [resamples, 2]
-    # All lengths estimate t0: each step is taken back to the middle by the fitted line.
+    # The step at each length estimates t0, if the fitted line moves it to the middle length.
     rise_per_token = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
     rise = distances[:, None] * rise_per_token  # fitted t - t0 [resamples, lengths, rows]
     middle_steps = at_middle[:, None]  # [resamples, 1, rows]
     t0 = (steps * middle_steps / (middle_steps + rise)).mean(1)  # [resamples, rows]
-    t0 = np.maximum(t0, LEAST_STEP * at_middle)  # noise takes no step below this share
+    t0 = np.maximum(t0, LEAST_STEP * at_middle)  # however large the noise is
     return np.hstack([t0, slopes])
 
 
 def _fit_slopes(
     steps: FloatArray, at_middle: FloatArray, distances: FloatArray, rows: FloatArray
 ) -> FloatArray:
-    """The slopes by context, and by rows times context [resamples, 2].
+    """Fit the slopes by context, and by rows times context [resamples, 2]. Neither is negative.
 
-    They are fitted by least squares of the differences from the middle, relative to its step:
-    (t - t0) / t0 = (c - middle) * (slope + slope_per_row * rows) / t0. Neither is negative.
+    The fit minimises the squared error of the change from the middle, relative to the step there:
+    (t - t0) / t0 = (c - middle) * (slope + slope_per_row * rows) / t0.
 
     Args:
         steps: times t of a step, in steps of vanilla [resamples, lengths, rows].
@@ -178,7 +184,7 @@ def _fit_slopes(
             that the pass computes: one for vanilla, one for each node of a draft tree.
     """
     num_resamples = len(steps)
-    scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, t0 the resamples' median [1, rows]
+    scale = 1 / np.median(at_middle[:, None], 0)  # 1 / median t0 [1, rows]
     scaled_distances = distances[:, None] * scale  # [lengths, rows]
     slope_column = scaled_distances.ravel()
     slope_per_row_column = (scaled_distances * rows).ravel()
@@ -187,25 +193,25 @@ def _fit_slopes(
     changes = changes.reshape(num_resamples, -1)  # [resamples, lengths * rows]
     slopes = changes @ np.linalg.pinv(design).T  # [resamples, 2]
     slopes = slopes.clip(0)  # a step does not become faster with more context
-    # Both slopes shrink together, until no step falls by more than the share MOST_FALL on the way
-    # to the shortest length. distances[0] is that length's, and negative.
+    # From the middle to the shortest length, a step must not fall by more than the share MOST_FALL.
+    # If it does, both slopes shrink by one factor. distances[0] belongs to the shortest length.
     fall = -distances[0] * _rise_per_token(slopes, rows)  # [resamples, rows]
     most_fall = MOST_FALL * at_middle  # [resamples, rows]
-    factors = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
+    factors = most_fall / np.maximum(fall, 1e-9)  # 1e-9: the fall is 0 if there is no slope
     least_factor = factors.min(1, keepdims=True).clip(max=1)  # [resamples, 1]
     return slopes * least_factor
 
 
 def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
-    """The extra time per token of context of a step, by number of rows [resamples, rows]."""
+    """Compute the time that each token of context adds to a step, by rows [resamples, rows]."""
     slope, slope_per_row = slopes[:, :1], slopes[:, 1:]
     return slope + slope_per_row * rows
 
 
 def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
-    """Weights [..., knots] of knots for linear interpolation at points [...].
+    """Compute weights of knots [..., knots] that interpolate linearly at points [...].
 
-    A point between two knots has weights for these two, which add up to 1.
+    A point between two knots has weights for these two alone, and the two weights add up to 1.
 
     Args:
         knots: measured numbers, the smallest first.
@@ -226,9 +232,9 @@ def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
 
 
 def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray) -> FloatArray:
-    """Weights [steps, knots] that interpolate a draft's time between the knots of a method.
+    """Compute weights of knots [steps, knots] that interpolate the time of each step's draft.
 
-    A knot is a size of drafts whose time was measured; a search that finds no draft takes time too.
+    A knot is a size of drafts that was measured. A search that finds no draft takes time too.
 
     Args:
         method: its knots are all combinations of sizes on some axes, the last axis fastest, such
@@ -239,10 +245,10 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
             without a draft.
     """
     num_steps = len(rows)
-    # where the steps are, by axis: a number, or one for each step [steps]
+    # the position of the steps on each axis: one number for all steps, or one per step [steps]
     points = {**options, "rows": rows, "drafted": rows > 1}
     weights = np.ones((num_steps, 1))  # [steps, knots so far]
-    for name in method.knots[0]:  # weight of a knot: the product over its axes
+    for name in method.knots[0]:  # The weight of a knot is the product of its weights on each axis.
         axis = sorted({knot[name] for knot in method.knots})  # measured sizes along this axis
         axis_weights = interpolation(axis, points[name], name)  # [axis] or [steps, axis]
         axis_weights = np.broadcast_to(axis_weights, (num_steps, len(axis)))

@@ -1,4 +1,4 @@
-"""Settings from a file or a run: options of methods, unless the user gave others.
+"""Read the settings of methods from a file or a run. Options that the user gave take precedence.
 
 model = "tiny"                   # of this model only; may be left out
 
@@ -35,34 +35,38 @@ _HINT = "Give auto, paper, a settings.toml, or the folder of a run."
 
 
 class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of settings as it is written."""
+    """A file of settings, as it is stored."""
 
     methods: dict[str, dict[str, Any]]
-    """Options by method, or by label ("sps:weights=A") for a method with several weights."""
+    """The options of each method, by its name. A method with several weights has a label, such as
+    "sps:weights=A", in place of the name.
+    """
     title: str = ""
-    """Description for readers."""
+    """A description for readers."""
     model: str = ""
-    """The only model that the settings are for; empty for any."""
+    """The name of the model that the settings are for; empty if they are for any model."""
     fits: dict[str, str] = {}
-    """Machine, model, temperatures and versions that the settings were measured with."""
+    """The machine, the model, the temperatures and the versions that the settings were measured
+    with.
+    """
     weights: dict[str, str] = {}
-    """Hash of the weights of each entry of `methods` that has some."""
+    """The hash of the weights of each entry in `methods` that uses weights."""
     engine: str = ""
     """The serving engine that the settings are for; empty for methods in this process."""
 
 
 class Settings(NamedTuple):
-    """The settings of methods, with their source."""
+    """The settings of methods, and the file that they come from."""
 
     methods: Mapping[str, Mapping[str, Any]]
-    """Options by method, or by its spelling in records."""
+    """The options of each method, by its name or by its label in records."""
     source: str
-    """Name of the file."""
+    """The name of the file."""
     sha256: str
-    """Hash of the file."""
+    """The hash of the file."""
 
     def of(self, methods: Sequence[RunMethod]) -> tuple[RunMethod, ...]:
-        """The methods with their settings; methods without settings here stay as they are."""
+        """Return the methods with these settings. Methods without an entry stay as they are."""
         return tuple(self._set(method) for method in methods)
 
     def _set(self, method: RunMethod) -> RunMethod:
@@ -72,7 +76,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(name: str, model: str) -> Settings:
-    """The settings of a file or of a run, with the hash of the file that has them.
+    """Read the settings in a file or in the header of a run.
 
     Args:
         name: path of a `settings.toml`, or of the folder of a run.
@@ -82,8 +86,8 @@ def read_settings(name: str, model: str) -> Settings:
         UserError: there is no such file or run, it is for another model, or a value is wrong.
     """
     path = Path(name).expanduser()
-    options_by_method: dict[str, dict[str, Any]]  # by label (run) or name (file)
-    if path.is_dir():  # of a run
+    options_by_method: dict[str, dict[str, Any]]  # by label for a run, by name for a file
+    if path.is_dir():  # the folder of a run
         header = read_header(path)
         file_path = path / HEADER  # run.json
         options_by_method = {}
@@ -99,7 +103,7 @@ def read_settings(name: str, model: str) -> Settings:
                 f"The settings in {path} are for servers of {file.engine}.",
                 f"Give --engine {file.engine} too.",
             )
-        options_by_method = {  # in the types of the method's options
+        options_by_method = {  # converted to the types of the options
             method: checked_options(method, options) for method, options in file.methods.items()
         }
         for label, options in options_by_method.items():
@@ -122,7 +126,7 @@ def read_settings(name: str, model: str) -> Settings:
 
 
 def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a method in their types, from the values of a file.
+    """Convert the options of a method from the values in a file to their own types.
 
     Args:
         label: the method's name, or its label, which begins with it.
@@ -136,7 +140,7 @@ def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options_of(label: str, options: Mapping[str, Any]) -> MethodOptions:
-    """The options of a method, in a type of its own, from the values of a file."""
+    """Make a method's options, which have a type of their own, from the values in a file."""
     texts = {}
     for option, value in options.items():
         text = str(value)
@@ -145,13 +149,15 @@ def _options_of(label: str, options: Mapping[str, Any]) -> MethodOptions:
 
 
 def _check_tree(label: str, method: MethodHeader, path: Path) -> None:
-    """Refuse a file of a static tree that has changed since the run whose header names it.
+    """Refuse the settings of a run if the file of its static tree has changed since.
+
+    `method` is the header of the method in the run, `path` the file with that header.
 
     Raises:
         UserError: the file has another tree, or cannot be read.
     """
     tree = str(method.options.get("tree", ""))
-    if not tree.endswith(".json") or method.tree_sha256 is None:  # None: of an older version
+    if not tree.endswith(".json") or method.tree_sha256 is None:  # None: an older run
         return
     if _options_of(method.name, {"tree": tree}).tree_sha256() != method.tree_sha256:
         raise UserError(
@@ -161,15 +167,16 @@ def _check_tree(label: str, method: MethodHeader, path: Path) -> None:
 
 
 def toml_text(file: SettingsFile) -> str:
-    """The text of a file of settings in TOML.
+    """Write a file of settings as TOML text.
 
-    It has the title, the model, and tables: `fits`, the machine, model and versions that it was
-    measured with; `weights`, the hash of each method's weights; and the options of each method.
+    The text has the title, the model and several tables: `fits` with the machine, the model and the
+    versions that the settings were measured with, `weights` with the hash of each method's weights,
+    and a table with the options of each method.
     """
     lines = [f"title = {toml_value(file.title)}", f"model = {toml_value(file.model)}"]
     if file.engine:
         lines.append(f"engine = {toml_value(file.engine)}")
-    # by the name of a TOML table, its keys and values
+    # the keys and values of each TOML table, by the name of the table
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
     for method, options in file.methods.items():
         tables[f"methods.{toml_key(method)}"] = options

@@ -1,15 +1,15 @@
-"""Grids: the sizes of drafts and steps that are timed, tried or shipped. All are declared here."""
+"""The grids of sizes: drafts and steps that are timed, tried or shipped."""
 
 from collections.abc import Iterable
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
-"""Rows of a step that the warm-up of a run times, up to the run's largest draft; also the sizes
-of the trees that a tune tries. They are denser where one more row changes the speed most.
+"""The numbers of rows whose steps the warm-up of a run times, up to the run's largest draft. A tune
+also tries trees of these sizes. They are denser where one more row changes the speed most.
 """
 TILES = (4, 8, 16, 32, 64)
-"""Rows that kernels compute at once. A step becomes slower in jumps right after these numbers."""
+"""The numbers of rows that kernels compute at once. The time of a step jumps after each of them."""
 STEP_ROWS = tuple(sorted({*ROWS, *(tile + offset for tile in TILES for offset in (-1, 0, 1))}))
-"""Row counts that a cost curve measures: `ROWS`, and one row either side of each tile."""
+"""The numbers of rows that a cost curve measures: `ROWS`, and those around each tile."""
 
 TIMED_TOP_K = (1, 2, 4, 6, 10)
 """`top_k` of the dynamic trees whose draft a cost curve times; it interpolates between them."""
@@ -44,7 +44,7 @@ SHIPPED_CHAINS = (1, 2, 3, 4, 6)
 SHIPPED_WINDOWS = ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
 """N-gram sizes and windows of lookahead with shipped acceptance, the cheapest first."""
 SHIPPED_COPIES = ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))
-"""Draft tokens of copies and nodes of trees, in pairs, of SAM with shipped acceptance."""
+"""For SAM with shipped acceptance: draft tokens of a copy, and nodes of a tree."""
 _SHIPPED_SAM_SHAPES = (
     (4, 4, 1),
     (4, 4, 2),
@@ -57,12 +57,12 @@ _SHIPPED_SAM_SHAPES = (
     (12, 16, 4),
     (16, 24, 5),
 )
-"""Draft tokens of copies, and nodes and depth of trees, for the settings below."""
+"""Draft tokens of a copy, nodes of a tree and its depth, for `SHIPPED_SAM_TREES`."""
 SHIPPED_SAM_TREES = tuple(
     {"num_tokens": copied, "nodes": num_nodes, "depth": depth}
     for copied, num_nodes, depth in _SHIPPED_SAM_SHAPES
 )
-"""Copies and dynamic trees of SAM with shipped acceptance."""
+"""The copies and dynamic trees of SAM with shipped acceptance."""
 _SHIPPED_SHAPES = (
     (2, 0, 1),
     (3, 1, 1),
@@ -79,14 +79,14 @@ _SHIPPED_SHAPES = (
     (16, 4, 4),
     (24, 5, 6),
 )
-"""Nodes, depth and top-k of the dynamic trees below."""
+"""Nodes, depth and top-k of the trees in `SHIPPED_TREES`."""
 SHIPPED_TREES = tuple(
     {"total_tokens": num_nodes, "depth": depth, "top_k": top_k}
     for num_nodes, depth, top_k in _SHIPPED_SHAPES
 )
-"""Dynamic trees with shipped acceptance: first chains, then wider trees."""
+"""The dynamic trees with shipped acceptance. Chains come first, then wider trees."""
 
 
 def up_to(largest: int, sizes: Iterable[int]) -> list[int]:
-    """The sizes of a grid below `largest`, and `largest` itself."""
+    """Return the sizes of a grid that are smaller than `largest`, and `largest` itself."""
     return sorted({*(size for size in sizes if size < largest), largest})

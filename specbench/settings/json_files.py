@@ -1,4 +1,4 @@
-"""Common parts of the files of acceptance profiles and of cost curves."""
+"""Read and compare the files of acceptance profiles and of cost curves."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ import msgspec
 from specbench.errors import UserError, reading
 
 SCHEMA = 1
-"""Version of both formats."""
+"""The version of both formats."""
 
 Header = TypeVar("Header", bound=msgspec.Struct)
 
@@ -23,7 +23,7 @@ class Compared(NamedTuple):
 
 
 def check_same(title: str, where: tuple[str, str], compared: Iterable[Compared], hint: str) -> None:
-    """Refuse two sides that differ, with both values of each property.
+    """Raise an error if two sides differ. It names both values of each property.
 
     Args:
         title: the first line of the error.
@@ -45,7 +45,7 @@ def check_same(title: str, where: tuple[str, str], compared: Iterable[Compared],
 
 
 def check_free(folder: str | Path | None, file_name: str, what: str) -> None:
-    """Raise UserError if a folder already has the file of a profile or curve."""
+    """Raise UserError if a folder already has a profile or a cost curve."""
     if folder is not None and Path(folder, file_name).exists():
         raise UserError(f"{folder} holds a {what}.", "Give --out another folder.")
 

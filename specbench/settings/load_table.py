@@ -1,4 +1,4 @@
-"""Draft tokens by load, in the forms of serving engines.
+"""Convert numbers of draft tokens by load to the forms that serving engines read.
 
 vLLM          [[1, 8, 4], [9, 64, 0]]     first and last request at once, both included
 TensorRT-LLM  {8: 4}                      last request at once; beyond the last row no drafts
@@ -10,46 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from specbench.errors import UserError
 
 OPEN_END = 65536
-"""Last load of a row without an end, for forms that need one: more than any server takes."""
+"""The last load of a row that has no end, for forms that need a number. No server takes so many
+requests at once.
+"""
 
 
 class Start(NamedTuple):
-    """The draft tokens of a server for a load and all larger loads below the next start."""
+    """A load at which the number of draft tokens of a server changes."""
 
     load: int
-    """Requests at once."""
+    """The number of requests at once from which the number of draft tokens applies."""
     num_tokens: int
-    """Draft tokens of a step; 0: plain decoding."""
+    """Draft tokens per step, up to the next start; 0 stands for plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """Draft tokens by requests at once. The last number holds for all larger loads."""
+    """Numbers of draft tokens by load. The last one applies to all larger loads."""
 
     starts: tuple[Start, ...]
-    """By rising load, the first at 1; neighbours differ in their draft tokens."""
+    """The starts in the order of their loads. The first load is 1, and neighbours differ in draft
+    tokens.
+    """
 
     @classmethod
     def of(cls, starts: Iterable[tuple[int, int]]) -> LoadTable:
-        """The table of pairs of a load and the draft tokens from there on, by rising load."""
-        changes: list[Start] = []
-        for load, num_tokens in starts:
-            if not changes or changes[-1].num_tokens != num_tokens:
-                changes.append(Start(load, num_tokens))
-        return cls((Start(1, changes[0].num_tokens), *changes[1:]))
+        """Make a table from pairs of a load and the draft tokens from there on, in rising order."""
+        # A group has the successive pairs with equal draft tokens. Its first load is the start.
+        groups = groupby(starts, key=itemgetter(1))
+        first, *later = [Start(*next(pairs)) for _, pairs in groups]
+        return cls((first._replace(load=1), *later))
 
     def at(self, load: int) -> int:
-        """Draft tokens at a load."""
+        """Return the draft tokens at a load."""
         return [start.num_tokens for start in self.starts if start.load <= load][-1]
 
     def vllm_rows(self) -> list[tuple[int, int, int]]:
-        """The rows of vLLM: first load, last load, draft tokens. The last row ends at OPEN_END."""
+        """Return rows of first load, last load and draft tokens, as in vLLM.
+
+        The last row ends at OPEN_END.
+        """
         ends = [following.load - 1 for _, following in pairwise(self.starts)]
         return [
             (start.load, end, start.num_tokens)
@@ -57,7 +64,7 @@ class LoadTable:
         ]
 
     def trtllm_schedule(self) -> dict[int, int]:
-        """TensorRT-LLM's `draft_len_schedule`: draft tokens by the last load that has them.
+        """Return TensorRT-LLM's `draft_len_schedule`: draft tokens by the last load that uses them.
 
         Raises:
             UserError: TensorRT-LLM has no form for the table, whose first number must be the

@@ -1,7 +1,7 @@
-"""The quick rule of `--settings auto`: measured times of steps, known acceptance, a few trials.
+"""The quick rule of `--settings auto`, which chooses settings in the warm-up of a run.
 
-Settings are chosen once, in the warm-up. Methods without known acceptance get their paper's
-draft, cut to the rows that are cheap here.
+It uses measured times of steps, known acceptance and a few trials. A method without known
+acceptance gets the draft of its paper, cut to the rows that are cheap on this machine.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
 EQUAL = 1.03
-"""Settings that cost at most this many times the cheapest count as equally fast. If the paper's
-settings are among them, they are chosen, or else the settings with the fewest rows.
+"""Settings count as equally fast if they cost at most this many times the cheapest. If the paper's
+settings are among these, they are chosen; otherwise those with the fewest rows.
 """
 LIKELY = 1.2
-"""Settings that cost more than this many times the cheapest are not tried again: the error of a
+"""Settings are not tried again if they cost more than this many times the cheapest. The error of a
 trial is smaller than that.
 """
 LEAST_MAT = 1.15
-"""Settings with a smaller MAT are not tried: they gain less than the error of a measured time."""
+"""Settings with a smaller MAT are not tried. Their gain is less than the error of a measured time.
+"""
 NUM_ROUNDS = 4
-"""Rounds after the first trial. Each tries every remaining setting once."""
+"""The number of rounds after the first trial. Each round tries every remaining setting once."""
 ROUNDS_S = 2.0
 """No round begins after this many seconds, so that a warm-up stays short."""
 CUT_COST = 1.5
@@ -44,26 +45,28 @@ CHANGE_ACCEPTANCE = {"weights", "datastore", "scope"}
 """Options that make the known acceptance of a method invalid."""
 
 TimeStep = Callable[[], float]
-"""Takes some whole steps, drafting included, and returns the mean seconds of one."""
+"""A function that takes a few whole steps, drafting included, and returns their mean seconds."""
 Prepare = Callable[[RunMethod, int], TimeStep]
-"""Makes a method ready to decode with a number of threads."""
+"""A function that makes a method ready to decode with a number of threads."""
 KnownAcceptance = Callable[[RunMethod], Sequence[Acceptance]]
-"""The acceptance of a method with several settings, the paper's first; none if unknown."""
+"""A function that returns the acceptance of a method with several settings, beginning with the
+paper's. The result is empty if it is unknown.
+"""
 
 
 @dataclass(slots=True)
 class Trial:
-    """A trial of some settings of a method."""
+    """The trials of one setting of a method."""
 
     acceptance: Acceptance
-    """The settings, with the tokens that a step emits."""
+    """The setting, and the mean tokens that a step emits with it."""
     time_step: TimeStep
-    """The function that tries them."""
+    """Times a few steps with the setting."""
     costs_s: list[float] = field(default_factory=list)
-    """Seconds per token of each trial."""
+    """Seconds per token, one number per trial."""
 
     def run(self) -> None:
-        """Try the settings once."""
+        """Try the setting once more."""
         self.costs_s.append(self.time_step() / self.acceptance.mat)
 
 
@@ -72,7 +75,7 @@ def rows_to_time(
     drafters: Mapping[str, Drafter],
     known_acceptance: KnownAcceptance,
 ) -> Sequence[int]:
-    """The numbers of rows whose steps have to be timed before settings are chosen.
+    """Return the numbers of rows whose steps must be timed before settings are chosen.
 
     They are the numbers of `ROWS` up to the rows of the largest draft, and the next number. A step
     has a row for each node of its tree.
@@ -80,13 +83,13 @@ def rows_to_time(
     Args:
         methods: with the paper's options.
         drafters: drafters of these methods, by label.
-        known_acceptance: returns the MAT of a method and the mean rows of a step, with several
+        known_acceptance: returns the MAT of a method and the mean rows of a step for several
             settings; empty if they are unknown.
     """
     most_rows = 1.0  # may be a mean over steps
     for method in methods:
         with suppress(Exception):  # a broken method: its samples report the error
-            # rows of the settings that may be chosen, else of the trees that it may draft
+            # rows of the settings that may be chosen, or else of the trees that it may draft
             sizes: Sequence[float] = [acceptance.rows for acceptance in known_acceptance(method)]
             if not sizes:
                 sizes = [*drafters[method.label].tree_sizes]
@@ -102,7 +105,7 @@ def choose_settings(
     known_acceptance: KnownAcceptance,
     prepare: Prepare,
 ) -> list[RunMethod]:
-    """The methods whose options are changed for this machine, with the chosen options.
+    """Choose options for this machine; return the methods whose options change.
 
     A method of known acceptance gets its fastest settings. Any other method gets its paper's draft,
     cut to the rows that are cheap here. Options that the user gave stay.
@@ -111,7 +114,7 @@ def choose_settings(
         methods: with the paper's options.
         drafters: drafters of these methods, by label.
         times: seconds of the target's steps, by rows.
-        known_acceptance: returns the MAT of a method and the mean rows of a step, with several
+        known_acceptance: returns the MAT of a method and the mean rows of a step for several
             settings; empty if they are unknown.
         prepare: makes a method with some settings ready to decode with a number of threads, and
             returns a function that takes some steps and returns the mean seconds of one.
@@ -119,8 +122,8 @@ def choose_settings(
     changed = []
     for method in methods:
         with suppress(Exception):  # a broken method: its samples report the error
-            settings = known_acceptance(method)  # settings with rows and MAT; none if unknown
-            # Vanilla has no settings to choose, and `settings` is not None if a file gave some.
+            settings = known_acceptance(method)  # with rows and MAT; empty if unknown
+            # Vanilla has no settings. A method has `settings` if a file already gave them.
             is_fixed = method.method.name == BASELINE or method.settings is not None
             # options that the user gave are not chosen anew
             if is_fixed or _is_chosen_by_user(method, settings):
@@ -136,7 +139,7 @@ def choose_settings(
 
 
 def _is_chosen_by_user(method: RunMethod, tried: Sequence[Acceptance]) -> bool:
-    """True if the user gave one of the options that would be chosen."""
+    """Check if the user gave one of the options that would be chosen."""
     given = method.decided_by_user
     if tried:
         return any(given & acceptance.options.keys() for acceptance in tried)
@@ -148,10 +151,10 @@ def _is_chosen_by_user(method: RunMethod, tried: Sequence[Acceptance]) -> bool:
 def _fastest_options(
     method: RunMethod, settings: Sequence[Acceptance], times: StepTimes, prepare: Prepare
 ) -> dict[str, Any]:
-    """The options of a method's fastest settings, by their seconds per token in short trials.
+    """Find the options of a method's fastest settings, by seconds per token in short trials.
 
-    A step is never faster than the target's part of it, so most settings need no trial.
-    Among equally fast settings the paper's win, or else the settings with the fewest rows.
+    The time of the target's part is a lower bound, so most settings need no trial. Among equally
+    fast settings the paper's win, or else those with the fewest rows.
 
     Args:
         method: with the paper's options.
@@ -162,31 +165,31 @@ def _fastest_options(
     """
 
     def least_cost_s(acceptance: Acceptance) -> float:
-        """Seconds per token if drafts took no time."""
+        """Compute the seconds per token that settings would take if drafting took no time."""
         return times.at(acceptance.rows) / acceptance.mat
 
     paper = settings[0]
-    # With fewer accepted tokens, settings are not worth a trial.
+    # Settings with fewer accepted tokens are not worth a trial.
     others = [acceptance for acceptance in settings[1:] if acceptance.mat >= LEAST_MAT]
-    trials: list[Trial] = []  # the first trial of each of these settings has run
+    trials: list[Trial] = []  # settings that were tried once
     for acceptance in [paper, *sorted(others, key=least_cost_s)]:
         best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
-        # LIKELY: a factor by which one trial may be wrong
+        # LIKELY: the factor by which a single trial may be wrong
         if least_cost_s(acceptance) <= LIKELY * best_cost_s:
             tuned_method = method.tuned(acceptance.options, source="")  # only for this trial
             time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
-            trials[-1].run()  # adds its seconds per token to `costs_s`
+            trials[-1].run()  # appends seconds per token to `costs_s`
     best_cost_s = min(trial.costs_s[0] for trial in trials)
     likely_trials = [trial for trial in trials if trial.costs_s[0] <= LIKELY * best_cost_s]
-    _try_again(likely_trials)  # a few times, in turn
-    # cost of each trial's settings / the usual cost in the same round
+    _try_again(likely_trials)  # all of them in turn, a few times
+    # by trial: the cost of its setting / the usual cost in the same round
     ratios = _ratios_to_usual(likely_trials)
     least_ratio = min(ratios)
     equally_fast = [
         trial.acceptance
         for trial, ratio in zip(likely_trials, ratios, strict=True)
-        if ratio <= EQUAL * least_ratio  # EQUAL: a factor that is no difference
+        if ratio <= EQUAL * least_ratio  # EQUAL: a smaller ratio counts as no difference
     ]
     if paper in equally_fast:
         return paper.options
@@ -194,10 +197,10 @@ def _fastest_options(
 
 
 def _try_again(trials: Sequence[Trial]) -> None:
-    """Try several settings in up to `NUM_ROUNDS` more rounds, none begun after `ROUNDS_S` seconds.
+    """Try several settings in up to `NUM_ROUNDS` more rounds. None begins after `ROUNDS_S` seconds.
 
-    Each round adds a cost to every trial, the seconds per token of its settings. A single trial is
-    not repeated, since there is nothing to compare.
+    Each round appends a cost to every trial: the seconds per token of its setting. A single trial
+    is not repeated, since there is nothing to compare.
     """
     if len(trials) < 2:
         return
@@ -210,7 +213,8 @@ def _try_again(trials: Sequence[Trial]) -> None:
 
 
 def _ratios_to_usual(trials: Sequence[Trial]) -> list[float]:
-    """The cost of each trial's settings / the median cost in the same round, the median of rounds.
+    """Divide the cost of each setting by the median cost in the same round; take medians over
+    rounds.
 
     Another program that slows down a whole round changes no ratio.
     """
@@ -220,7 +224,7 @@ def _ratios_to_usual(trials: Sequence[Trial]) -> list[float]:
 
 
 def _cut_to_cheap_rows(method: RunMethod, drafter: Drafter, times: StepTimes) -> RunMethod | None:
-    """The method with its paper's draft cut to the rows that are cheap here; None if it fits."""
+    """Cut a method's draft to the rows that are cheap here; None if it needs no cut."""
     most_s = CUT_COST * times.at(1)
     cheap_rows = max(rows for rows in times.seconds if times.at(rows) <= most_s)
     options = method.options.sized(max(2, cheap_rows))
@@ -230,9 +234,10 @@ def _cut_to_cheap_rows(method: RunMethod, drafter: Drafter, times: StepTimes) ->
 
 
 def acceptance_of(file: AcceptanceFile | None, method: RunMethod) -> Sequence[Acceptance]:
-    """The known acceptance of a method; none with options that change its acceptance.
+    """Return the known acceptance of a method; nothing if an option of the user changes it.
 
-    SAM's option `other` names the method that drafts if SAM does not copy. It is part of the name.
+    SAM's option `other` is part of the name, since it names the method that drafts if SAM finds no
+    copy.
     """
     given = method.asked.given
     if file is None or CHANGE_ACCEPTANCE & set(given):

@@ -1,7 +1,7 @@
 """A method as it is entered in a run: its options, its weights, and its name in records.
 
-A run's methods are texts in its spec and in run.json. The spec parses them. An entry here is
-resolved at its first use; names and values are checked before torch is imported.
+A run's methods are texts in its spec and in run.json, and the spec parses them. A `RunMethod`
+imports its method only when it is needed. Names and values are checked before torch is imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LoadedMethod(NamedTuple):
-    """A method that was imported, with its options."""
+    """An imported method with its options."""
 
     method: Method
     options: MethodOptions
@@ -38,18 +38,20 @@ class LoadedMethod(NamedTuple):
 
 @dataclass(frozen=True)
 class RunMethod:
-    """A method entered in a run. Asking for `method` or `options` imports it and torch."""
+    """A method entered in a run. To ask for `method` or `options` imports the method and torch."""
 
     asked: MethodChoice
-    """Its name, with the options that the user gave as texts."""
+    """The name, and the options that the user gave as texts."""
     weights: Path | Blueprint | None = None
-    """Its checkpoint, once found."""
+    """The checkpoint, once it is found."""
     settings: SettingsHeader | None = None
-    """The source of options that were chosen for the user."""
+    """The source of the options that were chosen for the user."""
     loaded: LoadedMethod | None = None
-    """The method with its options, if other options than those in `asked` are in effect."""
+    """The method with its options, if the options in effect are not those of `asked`."""
     has_hash: bool = False
-    """True if the label has the hash of its files, as another method's files have equal names."""
+    """True if the label has a hash of the files that it names, since the files of another method
+    have the same names.
+    """
 
     @cached_property
     def _loaded(self) -> LoadedMethod:
@@ -64,13 +66,13 @@ class RunMethod:
 
     @property
     def options(self) -> Any:
-        """The options in effect, with a type of the method's own."""
+        """The options in effect. Each method has its own type of options."""
         return self._loaded.options
 
     def check_early(self) -> None:
         """Check the name and the values without importing the method.
 
-        Rules between options, and the options of plug-ins, are left to `load`.
+        Rules that concern several options, and the options of plug-ins, are left to `load`.
 
         Raises:
             UserError: an unknown name or option, or a wrong value.
@@ -86,17 +88,19 @@ class RunMethod:
         return replace(self, loaded=self._loaded)
 
     def with_options(self, options: MethodOptions) -> RunMethod:
-        """The method with these options in place of its own."""
+        """Return the method with these options in place of its own."""
         return replace(self, loaded=LoadedMethod(self.method, options))
 
     def for_target(self, num_parameters: float) -> RunMethod:
-        """The method with its paper's options for a target of this size. The user's stay."""
+        """Return the method with its paper's options for a target of this size, and the user's
+        options.
+        """
         given = {name: getattr(self.options, name) for name in self.asked.given}
         options = self.options.for_target(num_parameters).replaced(**given)
         return self if options == self.options else self.with_options(options)
 
     def tuned(self, options: Mapping[str, Any], source: str, sha256: str = "") -> RunMethod:
-        """The method with these options. Those that the user gave stay."""
+        """Return the method with these options. Options that the user gave stay as they are."""
         paper = self.options.as_dict()
         chosen = {
             name: value
@@ -108,7 +112,7 @@ class RunMethod:
         return replace(method, settings=SettingsHeader(source, replaced, sha256))
 
     def as_before(self, before: MethodHeader | None) -> RunMethod:
-        """The method with the settings of a continued run."""
+        """Return the method with the settings that it has in the run to continue."""
         if before is None:
             return self
         kept = kept_options(before, self.settings)
@@ -116,11 +120,11 @@ class RunMethod:
 
     @cached_property
     def label(self) -> str:
-        """Its name in records and tables."""
+        """The name in records and tables."""
         return label_of(self.asked, has_hash=self.has_hash)
 
     def describe(self) -> MethodHeader:
-        """The method's part of the header."""
+        """Describe the method for the header of a run."""
         return MethodHeader(
             name=self.method.name,
             title=self.method.title,
@@ -136,7 +140,7 @@ class RunMethod:
 
     @property
     def decided_by_user(self) -> frozenset[str]:
-        """Options that the user gave, and those that they decide too.
+        """The options that the user gave, and those that are decided by them.
 
         A given tree, for example, also decides the number of nodes.
         """
@@ -146,12 +150,12 @@ class RunMethod:
 
     @property
     def checkpoint(self) -> str | None:
-        """The name on a model card of the checkpoint that it needs; None if it needs none."""
+        """The name of the needed checkpoint on a model card; None if the method needs none."""
         return self.method.weights_with(self.options)
 
     @property
     def scope(self) -> Scope:
-        """Lifetime of its memory."""
+        """The lifetime of what the method remembers."""
         return self.method.scope_with(self.options)
 
     def _weights_header(self) -> WeightsHeader | None:
@@ -163,21 +167,21 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """The earlier run's values of all options that its settings, or the new ones, have changed."""
+    """Return the values in the earlier run of all options that old or new settings have changed."""
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}
 
 
 PATHS = ("weights", "datastore", "tree", "file", "table")
-"""Options that name a file or folder."""
+"""The options that name a file or a folder."""
 
 
 def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
-    """A method's name in records and tables.
+    """Make a method's name for records and tables.
 
-    A file is named by the last part of its path, and a tree that is given as paths by a short name.
-    With `has_hash`, the beginning of the hash of its content follows.
+    A file is named by the last part of its path. A tree that is given as paths has a short name.
+    With `has_hash`, the name of a file is followed by the beginning of the hash of its content.
     """
     given = dict(asked.given)
     for name in given.keys() & {*PATHS}:
@@ -189,7 +193,7 @@ def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
 
 
 def _content_hash(path: Path) -> str:
-    """The hash of the content of a file or folder; of its name if it does not exist."""
+    """Hash the content of a file or a folder, or its name if it does not exist."""
     with suppress(OSError, SpecbenchError):
         if path.exists():
             return hash_of(identify(path).files)

@@ -1,7 +1,7 @@
-"""The speedup of a setting from its walks and a cost curve, with its interval.
+"""Estimate the speedup of a setting from its steps and a cost curve, with an interval.
 
-A speedup is defined as in reports: vanilla's seconds / the method's, each summed over the prompts
-of a task with the prefill, and then the mean over tasks.
+The speedup of a task is vanilla's seconds / the method's, each summed over the prompts of the task,
+prefill included. The result is the mean over tasks, as in reports.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NUM_RESAMPLES = 500
-"""Resamples of prompts and of a curve's blocks."""
+"""The number of resamples of prompts, and of the blocks of a curve."""
 
 
 class SpeedupEstimate(NamedTuple):
-    """The speedup of a setting over all tasks, by a cost curve."""
+    """The speedup of a setting over all tasks, estimated with a cost curve."""
 
     speedup: float
-    """Mean over tasks."""
+    """The mean over tasks."""
     half_width: float
-    """Half of the 95 % interval of its logarithm."""
+    """Half the width of the 95 % interval of log(speedup)."""
     thread_index: int
-    """Index, in the curve's numbers of threads, of the number that a run would choose."""
+    """The index of the number of threads that a run would choose, in the curve's numbers of
+    threads.
+    """
     vanilla_steps: float
-    """Time of all answers, in steps of vanilla."""
+    """The time of all answers with the setting, in steps of vanilla."""
 
 
 def weigh(
     walks: Sequence[Walk], model: CostModel, label: str, options: Mapping[str, Any]
 ) -> DataFrame:
-    """The weight of each cost in the time of vanilla ("baseline") and of a setting ("own").
+    """Count how often vanilla ("baseline") and a setting ("own") pay each cost of a curve.
 
-    A row is a sample, "task/sample_id": the sum over its turns, which depend on each other.
+    A row is a sample, "task/sample_id". It has the sum over the turns, which depend on each other.
     """
     import pandas as pd
 
@@ -60,7 +62,7 @@ def weigh(
 
 
 def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimate:
-    """The mean speedup over tasks, with the threads that a run would choose.
+    """Estimate the mean speedup over tasks, with the number of threads that a run would choose.
 
     Args:
         weighed: how often vanilla ("baseline") and the setting ("own") pay each cost of the
@@ -68,19 +70,19 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
         model: the model of this curve, with `NUM_RESAMPLES`.
         label: the method as the curve spells it.
     """
-    setting_weights = weighed["own"].to_numpy().sum(0)  # of all samples [columns]
+    setting_weights = weighed["own"].to_numpy().sum(0)  # summed over all samples [columns]
     thread_indices = range(len(model.curve.threads))
     # time of all answers by number of threads, in steps of vanilla
     times = [float(setting_weights @ model.costs(label, index)[0]) for index in thread_indices]
     # A run keeps vanilla's number of threads, the first, unless another is faster by a factor.
     compared_times = [times[0], *(FASTER * time for time in times[1:])]
     thread_index = compared_times.index(min(compared_times))
-    # by task, each [1 + resamples]
+    # a list with an array per task [1 + resamples]
     speedups = _speedups_by_task(weighed, model, model.costs(label, thread_index))
     mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
-    degrees = max(1, num_samples - len(speedups))  # of freedom: samples less tasks
-    # Resampling n samples gives the variance with divisor n instead of the degrees of freedom.
+    degrees = max(1, num_samples - len(speedups))  # of freedom: number of samples - number of tasks
+    # The variance of resamples of n samples has the divisor n. It needs the degrees of freedom.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
     # The variance of the logarithm of a step's time between two measurements of one setting. Its
@@ -105,9 +107,9 @@ def _draws(task: str) -> Draws:
 def _speedups_by_task(
     weighed: DataFrame, model: CostModel, setting_costs: FloatArray
 ) -> list[FloatArray]:
-    """The speedup of each task: the estimate, then its resamples [1 + resamples].
+    """Compute the speedup of each task: the estimate, then its resamples [1 + resamples].
 
-    Prompts and blocks of the curve are drawn together; both sides of a ratio have the same draws.
+    Each resample draws prompts and blocks of the curve. Both sides of a ratio have the same draws.
 
     Args:
         weighed: how often vanilla ("baseline") and a setting ("own") pay each cost, a row per
@@ -115,12 +117,12 @@ def _speedups_by_task(
         model: has the costs of vanilla.
         setting_costs: each cost of the setting and its resamples [1 + resamples, columns].
     """
-    # of vanilla with its number of threads, and of the setting
+    # the costs of vanilla with its own number of threads, and those of the setting
     costs_by_side = {"baseline": model.costs(None, 0), "own": setting_costs}
     speedups = []
-    # the rows of each task's samples
+    # `samples` are the rows of one task.
     for task, samples in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
-        times = {}  # of the task's answers by side, in steps of vanilla [1 + resamples]
+        times = {}  # by side: the time of the task's answers, in steps of vanilla [1 + resamples]
         for side, costs in costs_by_side.items():  # costs [1 + resamples, columns]
             weights = samples[side].to_numpy()  # [samples, columns]
             # sums over samples drawn with replacement, the same ones for both sides

@@ -1,4 +1,4 @@
-"""Times of a step of the target, by rows and number of threads."""
+"""Times of the target's steps, by number of rows and of threads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ FASTER = 1.05
 
 
 def rounded_times(seconds: Mapping[int, float]) -> dict[str, float]:
-    """Times by number of threads, as the header holds them."""
-    return {str(num_threads): round(step_s, 6) for num_threads, step_s in seconds.items()}
+    """Round seconds to microseconds for the header of a run, whose keys are texts.
+
+    The keys are numbers of threads.
+    """
+    return {str(num_threads): round(time_s, 6) for num_threads, time_s in seconds.items()}
 
 
 class StepTimes(NamedTuple):
-    """Seconds of a step of the target by rows and number of threads."""
+    """Seconds of the target's steps."""
 
     seconds: dict[int, dict[int, float]]
+    """Seconds of a step by its number of rows, then by the number of threads."""
 
     def at(self, rows: float) -> float:
         """Seconds of a step over `rows` rows, with the fastest number of threads.
@@ -26,21 +30,28 @@ class StepTimes(NamedTuple):
         Between measured numbers of rows, the times are interpolated linearly. The last segment is
         extended beyond the largest number.
         """
-        # pairs of a number of rows and the seconds of its step
-        points = [(size, min(by_threads.values())) for size, by_threads in self.seconds.items()]
-        largest = points[-1][0]
-        for (below, below_s), (above, above_s) in pairwise(points):
-            if rows <= above or above == largest:
-                rise_s = (above_s - below_s) * (rows - below) / (above - below)
-                return below_s + rise_s
-        return points[0][1]
+        sizes = [*self.seconds]  # measured numbers of rows, the smallest first
+        for below, above in pairwise(sizes):
+            is_last_segment = above == sizes[-1]
+            if rows <= above or is_last_segment:
+                # t(rows) = t(below) + (t(above) - t(below)) * (rows - below) / (above - below)
+                below_s = self._fastest_s(below)
+                rise_s = self._fastest_s(above) - below_s
+                width = above - below
+                return below_s + rise_s * (rows - below) / width
+        return self._fastest_s(sizes[0])  # a single size was measured
+
+    def _fastest_s(self, size: int) -> float:
+        """Seconds of a step of a measured size, with the fastest number of threads."""
+        step_s = self.seconds[size]  # by number of threads
+        return min(step_s.values())
 
     def threads_at(self, rows: float) -> int:
-        """The best number of threads for `rows` rows, at the nearest measured number of rows."""
-        nearest = min(self.seconds, key=lambda size: abs(size - rows))
-        by_threads = self.seconds[nearest]
-        return min(by_threads, key=by_threads.__getitem__)
+        """The fastest number of threads at the measured number of rows nearest to `rows`."""
+        nearest_size = min(self.seconds, key=lambda size: abs(size - rows))
+        step_s = self.seconds[nearest_size]  # by number of threads
+        return min(step_s, key=step_s.__getitem__)
 
     def for_header(self) -> dict[str, dict[str, float]]:
-        """The times as the header holds them."""
-        return {str(rows): rounded_times(by_threads) for rows, by_threads in self.seconds.items()}
+        """Round all times for the header of a run, whose keys are texts."""
+        return {str(size): rounded_times(step_s) for size, step_s in self.seconds.items()}

@@ -1,7 +1,7 @@
-"""The settings that this user tuned last. `--settings auto` takes them if they fit.
+"""The settings that this user tuned last. `--settings auto` uses them if they fit.
 
-They are kept per model and temperature in the folder `tunes` of the cache, and used only if
-machine, model, weights and versions are equal.
+They are kept by model and temperature in the folder `tunes` of the cache. They fit if the machine,
+the model, its weights and the versions are the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from specbench.settings.run_method import RunMethod
 from specbench.types import VERSION
 
 TUNED = "tuned"
-"""Source of these settings in a header."""
+"""The source of these settings in the header of a run."""
 ALL = "all"
-"""The word for all stored settings."""
+"""The word that stands for all stored settings."""
 
 
 def fits_of(
     model: ModelHeader, *, device: str, execution: str, threads: int | None, temperatures: str
 ) -> dict[str, str]:
-    """Machine, model, temperatures and versions that settings measured here are for."""
+    """Describe what settings that are measured here are for: machine, model, temperatures,
+    versions.
+    """
     from specbench.machine import environment
 
     return {
@@ -47,7 +49,7 @@ def fits_of(
 
 
 def versions() -> dict[str, str]:
-    """Versions that profiles, cost curves and settings are made with."""
+    """Return the versions of the packages on which profiles, cost curves and settings depend."""
     from importlib.metadata import version
 
     packages = {name: version(name) for name in ("torch", "transformers")}
@@ -55,7 +57,7 @@ def versions() -> dict[str, str]:
 
 
 def keep_settings(file: SettingsFile) -> Path:
-    """Keep tuned settings, in place of earlier ones of the same model and temperatures."""
+    """Store tuned settings in place of earlier ones for the same model and temperatures."""
     path = tunes_folders()[0] / _file_name(file.model, file.fits["temperature"])
     with folder_errors(path, CACHE_VARIABLE, REPEAT):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,9 +71,10 @@ def with_tuned(
     temperatures: str,
     fits: Callable[[], Mapping[str, str]],
 ) -> tuple[RunMethod, ...]:
-    """The methods, with the tuned settings of this model if they were made here and fit.
+    """Return the methods, with the tuned settings of this model if these fit the machine.
 
-    A method keeps its options if its weights differ, or if the user set a tuned option.
+    A method keeps its options if the settings were tuned with other weights, or if the user gave
+    one of the tuned options.
 
     Args:
         methods: with the paper's options.
@@ -80,13 +83,13 @@ def with_tuned(
         fits: returns machine, model and versions here, which settings have to fit. It is called
             only if settings are stored.
     """
-    path = _path_of(model, temperatures)  # the file of the settings that were tuned last
+    path = _path_of(model, temperatures)  # the settings that were tuned last
     if path is None:
         return tuple(methods)
     file = _read(path)
-    if file.fits != dict(fits()):  # they were made on another machine, or with other versions
+    if file.fits != dict(fits()):  # another machine, or other versions
         return tuple(methods)
-    digest = sha256(path.read_bytes()).hexdigest()  # of the file, for the run's header
+    digest = sha256(path.read_bytes()).hexdigest()  # hash of the file, for the run's header
     tuned_methods = []
     for method in methods:
         options = _tuned_options(file, method)
@@ -98,11 +101,13 @@ def with_tuned(
 
 
 def _tuned_options(file: SettingsFile, method: RunMethod) -> dict[str, Any] | None:
-    """A method's options in a file, in their types; None if it was not tuned with its weights.
+    """Read a method's options from a file; None if they were tuned with other weights, or not at
+    all.
 
-    Also None if its tree is the name of a file, which an older version kept: it may have changed.
+    Also None if the tree is the name of a file, as in files of an older version: that file may have
+    changed.
     """
-    draft_weights = method.describe().weights  # of the checkpoint; None if it needs none
+    draft_weights = method.describe().weights  # None if the method needs no checkpoint
     weights_hash = hash_of(draft_weights.files) if draft_weights else ""
     for label, options in file.methods.items():
         is_same_method = label.partition(":")[0] == method.method.name
@@ -113,14 +118,14 @@ def _tuned_options(file: SettingsFile, method: RunMethod) -> dict[str, Any] | No
 
 
 class StoredTune(NamedTuple):
-    """Settings that were tuned here."""
+    """A stored file of tuned settings."""
 
     path: Path
-    """Their file."""
+    """The path of the file."""
     file: SettingsFile | None
-    """The content; None if it cannot be read."""
+    """The content of the file; None if it cannot be read."""
     error: str = ""
-    """The reason why it cannot be read."""
+    """The reason why the file cannot be read."""
 
     @property
     def model(self) -> str:
@@ -134,7 +139,7 @@ class StoredTune(NamedTuple):
 
 
 def stored_tunes() -> list[StoredTune]:
-    """All settings that `specbench tune` keeps for this user, by file."""
+    """Read all settings that `specbench tune` keeps for this user, one entry per file."""
     tunes = []
     for path in _stored_paths():
         try:
@@ -145,7 +150,7 @@ def stored_tunes() -> list[StoredTune]:
 
 
 def forget(name: str) -> list[StoredTune]:
-    """Remove stored settings: of a model, in a file, or `ALL`.
+    """Remove the stored settings of a model, those in a file, or all (`ALL`).
 
     Raises:
         UserError: no settings have this name, or a file cannot be removed.
@@ -156,14 +161,16 @@ def forget(name: str) -> list[StoredTune]:
         names = {word for tune in tunes for word in (tune.path.name, tune.model) if word}
         raise unknown_name("tuned model or file", name, names, "See `specbench list tunes`.")
     for tune in forgotten:
-        for folder in tunes_folders():  # else an older file of the same name would count again
+        for folder in tunes_folders():  # all, or an older file of the same name would take over
             with os_errors(f"{tune.path} cannot be removed", "Make its folder writable."):
                 (folder / tune.path.name).unlink(missing_ok=True)
     return forgotten
 
 
 def tunes_folders() -> list[Path]:
-    """The folders of stored settings: first the folder of new settings, then older versions'."""
+    """Return the folders of stored settings: that of new settings first, then that of older
+    versions.
+    """
     from specbench.engine.kernels.native_build import user_folder
 
     former = user_folder().parent / "tunes"
@@ -171,7 +178,7 @@ def tunes_folders() -> list[Path]:
 
 
 def _stored_paths() -> list[Path]:
-    """The files of stored settings. A file in the new folder hides an older file of its name."""
+    """List the files of stored settings. A new file hides an older file of the same name."""
     path_by_name: dict[str, Path] = {}
     for folder in tunes_folders():
         for path in sorted(folder.glob("*.toml")):
@@ -180,7 +187,7 @@ def _stored_paths() -> list[Path]:
 
 
 def _path_of(model: str, temperatures: str) -> Path | None:
-    """The file with the last tuned settings of a model at some temperatures, if there is one."""
+    """Find the file of the settings of a model at some temperatures; None if there is none."""
     name = _file_name(model, temperatures)
     return next((path for path in _stored_paths() if path.name == name), None)
 

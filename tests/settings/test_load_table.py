@@ -28,12 +28,10 @@ def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[in
         assert first <= last
         covered_loads = range(first, min(last, most_loads) + 1)
         by_load |= dict.fromkeys(covered_loads, num_tokens)
-    numbers = []
-    num_tokens = by_load[1]
-    for load in range(1, most_loads + 1):
-        num_tokens = by_load.get(load, num_tokens)
-        numbers.append(num_tokens)
-    return numbers
+    return [
+        by_load[max(covered for covered in by_load if covered <= load)]
+        for load in range(1, most_loads + 1)
+    ]
 
 
 def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> int:
