@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specbench.analysis.server_counters import counter_total
+from specbench.analysis.server_counters import mean_draft_length
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.log.backend import BlockHeader
 from specbench.types import BASELINE, Record, Serving
@@ -139,10 +139,9 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
         blocks_by_method[block.method].append(block)
     lengths = {BASELINE: 0.0}
     for method, method_blocks in blocks_by_method.items():
-        num_drafts = counter_total(method_blocks, "num_drafts")  # 0 if it was not counted
-        num_draft_tokens = counter_total(method_blocks, "num_draft_tokens")
-        if num_drafts and num_draft_tokens:
-            lengths[method] = num_draft_tokens / num_drafts
+        draft_length = mean_draft_length(method_blocks)  # 0 if it was not counted
+        if draft_length:
+            lengths[method] = draft_length
     return lengths
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specbench.analysis.drafting import drafts_in_every_step
-from specbench.analysis.idle_drafts import LEAST_DRAFTS
+from specbench.analysis.idle_drafts import LEAST_DRAFTS, emitted_after_drafts
 from specbench.analysis.records import CELL_KEY, RecordTable
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
@@ -80,11 +80,7 @@ def _drafts_of(record: Record) -> _DraftCounts:
     then taken to be that of accepted tokens, but at most the number of all drafts.
     """
     if record.num_nodes:
-        # For each step: tokens emitted, and nodes of the draft tree. A step whose tree has an
-        # unknown size is left out.
-        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
-        # tokens emitted by the steps with a draft, whose tree has more nodes than the root
-        emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
+        emitted = emitted_after_drafts(record)  # tokens of each step with a draft
         return _DraftCounts(sum(num_emitted > 1 for num_emitted in emitted), len(emitted))
     if record.serving is None or record.serving.num_drafts is None:
         return _DraftCounts()

@@ -46,11 +46,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]
-        # For each step: tokens emitted, and nodes of the draft tree. A step whose tree has an
-        # unknown size is left out.
-        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
-        # tokens emitted by the steps with a draft, whose tree has more nodes than the root
-        emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
+        emitted = emitted_after_drafts(record)  # tokens of each step with a draft
         counts.num_drafts += len(emitted)
         counts.num_accepting += sum(num_emitted > 1 for num_emitted in emitted)
         # the same for all passes and loads, so that only the first answer with a draft is kept
@@ -85,3 +81,13 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
                 "drafts": int(counts.num_drafts),
             }
             yield RunWarning("idle_drafts", warning_numbers)
+
+
+def emitted_after_drafts(record: Record) -> list[int]:
+    """List the tokens that each step with a draft emitted.
+
+    A step has a draft if its tree has more nodes than the root. A step whose tree has an unknown
+    size is left out.
+    """
+    steps = zip(record.accept_lengths, record.num_nodes, strict=False)
+    return [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]

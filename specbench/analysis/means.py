@@ -14,10 +14,10 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     mean. Tasks that only the baseline has are left out.
     """
     task_indices = _counted_tasks(rows)
-    means = {}
-    for method, row in rows.items():
-        means[method] = mean_over_tasks([row[index] for index in task_indices])
-    return means
+    return {
+        method: mean_over_tasks([row[index] for index in task_indices])
+        for method, row in rows.items()
+    }
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:

@@ -236,12 +236,12 @@ def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> in
     A unit with too few requests is not covered. `overall` has the means of each method. If no mean
     has units, the result is the number of all units of the run.
     """
-    nums_covered = []
-    for method in overall.values():
-        speedup = method.speedup
-        if isinstance(speedup, Estimate) and speedup.units:
-            unit_logs = speedup.units[0]  # log speedups [units]; NaN: too few requests
-            nums_covered.append(int(np.isfinite(unit_logs).sum()))
+    speedups = [method.speedup for method in overall.values()]
+    nums_covered = [
+        int(np.isfinite(speedup.units[0]).sum())  # log speedups [units]; NaN: too few requests
+        for speedup in speedups
+        if isinstance(speedup, Estimate) and speedup.units
+    ]
     return max(1, min(nums_covered, default=table.num_units))
 
 

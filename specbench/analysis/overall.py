@@ -79,9 +79,10 @@ def _overall_at(
     `cells` has the numbers of each method on each task, and on all tasks as one (POOLED). A method
     that lacks some tasks, but not all, gets the reason why its means do not compare (`partial`).
     """
-    cells_by_method: dict[str, list[CellMetrics]] = {}  # a cell per task, in the order of tasks
-    for method in axes.methods:
-        cells_by_method[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
+    cells_by_method = {  # a cell per task, in the order of tasks
+        method: [cells[CellKey(method, temperature, task)] for task in axes.tasks]
+        for method in axes.methods
+    }
 
     def means_by_method(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
         """Average over tasks, for each method, the number that `pick` takes from a cell."""

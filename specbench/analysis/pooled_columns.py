@@ -7,6 +7,16 @@ from specbench.analysis.columns import value_columns, value_or_none
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.serving import TIMES, ServingMetrics, Times
 
+_SERVING_VALUES = (
+    "throughput_ratio",
+    "output_throughput",
+    "total_throughput",
+    "request_throughput",
+    "goodput",
+    "engine_mat",
+)
+"""Fields of `ServingMetrics` whose columns include an interval and the reason if missing."""
+
 
 def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
     """Make the columns of step costs, equality with vanilla, bins of steps, and servers."""
@@ -76,9 +86,7 @@ def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
     if serving is None:
         return {}
     columns: dict[str, Any] = {}
-    for name in ("throughput_ratio", "output_throughput", "total_throughput"):
-        columns |= value_columns(name, getattr(serving, name))
-    for name in ("request_throughput", "goodput", "engine_mat"):
+    for name in _SERVING_VALUES:
         columns |= value_columns(name, getattr(serving, name))
     columns |= {"in_flight_mean": serving.in_flight.mean, "in_flight_most": serving.in_flight.most}
     for name in TIMES:

@@ -160,35 +160,34 @@ def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, flo
     """
     by_threads = header.bandwidth_by_threads  # number of threads, as a text -> bytes/s
     vanilla_bandwidth = by_threads.get(str(threads.num))
-    ratios = {}
-    for method, num_threads in threads.own.items():
-        bandwidth = by_threads.get(str(num_threads))
-        if bandwidth is not None and vanilla_bandwidth is not None:
-            ratios[method] = bandwidth / vanilla_bandwidth
-    return ratios
+    if vanilla_bandwidth is None:
+        return {}
+    return {
+        method: by_threads[str(num_threads)] / vanilla_bandwidth
+        for method, num_threads in threads.own.items()
+        if str(num_threads) in by_threads
+    }
 
 
 def _vanilla_step_s(records: Iterable[Record]) -> float:
     """Compute the mean seconds of vanilla's steps; 0 if it has none."""
-    seconds = num_steps = 0.0
-    for record in records:
-        if record.key.method == BASELINE and record.decode_s:
-            seconds += record.decode_s
-            num_steps += len(record.accept_lengths)
-    return seconds / num_steps if num_steps else 0.0
+    timed = [record for record in records if record.key.method == BASELINE and record.decode_s]
+    decode_s = sum(record.decode_s or 0.0 for record in timed)
+    num_steps = sum(len(record.accept_lengths) for record in timed)  # an accept length per step
+    return decode_s / num_steps if num_steps else 0.0
 
 
 def _mean_context(records: Iterable[Record]) -> float:
     """Average the number of tokens in the cache over all steps of vanilla; 0 if it has none."""
-    tokens = steps = 0.0  # sum over steps of the tokens in the cache, and number of steps
-    for record in records:
-        if record.key.method == BASELINE:
-            num_steps = len(record.accept_lengths)
-            # The cache grows by a token per step. In n steps, it has (n + 1) / 2 tokens on average
-            # beyond the prompt.
-            tokens += num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
-            steps += num_steps
-    return tokens / steps if steps else 0.0
+    vanilla_records = [record for record in records if record.key.method == BASELINE]
+    steps = [len(record.accept_lengths) for record in vanilla_records]  # of each record
+    # The cache grows by a token per step. In n steps, it has (n + 1) / 2 tokens on average beyond
+    # the prompt.
+    cached_tokens = sum(  # over all steps
+        num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
+        for record, num_steps in zip(vanilla_records, steps, strict=True)
+    )
+    return cached_tokens / sum(steps) if any(steps) else 0.0
 
 
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:

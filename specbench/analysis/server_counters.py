@@ -7,7 +7,6 @@ failed ones, give no number.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -21,6 +20,8 @@ NO_COUNTS = Missing("the server reports no drafts")
 OTHERS = Missing("the server's counters count other requests too")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
 
+_POSITION = "accepted_at_"
+"""Prefix of the counters of accepted tokens by draft position, from 1: "accepted_at_1"."""
 _LEAST_OWN = 0.98
 """Smallest share of the tokens that a server counted that must belong to this run."""
 
@@ -28,6 +29,12 @@ _LEAST_OWN = 0.98
 def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
     """Add up the increase of the server's counter with this name over these blocks."""
     return sum(block.counters.get(name, 0.0) for block in blocks)
+
+
+def mean_draft_length(blocks: Sequence[BlockHeader]) -> float:
+    """Compute the mean number of tokens per draft from the server's counters; 0 if unknown."""
+    num_drafts = counter_total(blocks, "num_drafts")
+    return counter_total(blocks, "num_draft_tokens") / num_drafts if num_drafts else 0.0
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
@@ -147,19 +154,28 @@ def acceptance_rates(
     empty if neither counts them, or if the counters include other or failed requests. A block is a
     group of requests that the server completed together, with the increase of its counters.
     """
-    num_drafts = counter_total(blocks, "num_drafts")
-    if not num_drafts:
+    if not counter_total(blocks, "num_drafts"):
         return _rates_of_answers(done)
     if _counters_problem(blocks):  # the counters include other or failed requests
         return ()
+    return rates_by_position(blocks)
+
+
+def rates_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
+    """Divide accepted tokens at each draft position by drafts, as the server's counters have them.
+
+    Rate i is the share of drafts whose first i tokens were all accepted. The result is empty if the
+    server made no draft, or does not count accepted tokens by position.
+    """
+    num_drafts = counter_total(blocks, "num_drafts")
+    if not num_drafts:
+        return ()
     counter_names = {name for block in blocks for name in block.counters}
-    rates = []
-    for position in count(1):
-        name = f"accepted_at_{position}"
-        if name not in counter_names:
-            break
-        rates.append(counter_total(blocks, name) / num_drafts)
-    return tuple(rates)
+    num_positions = sum(name.startswith(_POSITION) for name in counter_names)
+    return tuple(
+        counter_total(blocks, f"{_POSITION}{position}") / num_drafts
+        for position in range(1, num_positions + 1)
+    )
 
 
 def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:

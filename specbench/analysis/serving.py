@@ -30,6 +30,7 @@ from specbench.analysis.server_counters import (
     draft_lengths,
     drafting_share,
     engine_mat,
+    mean_draft_length,
 )
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
@@ -181,7 +182,7 @@ def _measure(
         engine_mat=engine_mat(blocks, done),
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
-        draft_length=_draft_length(blocks),
+        draft_length=mean_draft_length(blocks),
         drafting_share=drafting_share(blocks, done, table.columns["mat_steps"][done_rows]),
         draft_lengths=draft_lengths(done, table.columns["mat_steps"][done_rows]),
         acceptance_rates=acceptance_rates(blocks, done),
@@ -209,12 +210,6 @@ def _scaled(value: Value, factor: float) -> Value:
     return Estimate(value.value * factor) if isinstance(value, Estimate) else value
 
 
-def _draft_length(blocks: Sequence[BlockHeader]) -> float:
-    """Compute the mean number of tokens of a draft, by the server's counters; 0 without."""
-    num_drafts = counter_total(blocks, "num_drafts")
-    return counter_total(blocks, "num_draft_tokens") / num_drafts if num_drafts else 0.0
-
-
 def _num_cached_tokens(blocks: Sequence[BlockHeader], answers: Sequence[Serving]) -> int:
     """Count the prompt tokens that came from a cache, by the server's counters, else by answers."""
     num_counted = int(counter_total(blocks, "num_cached_tokens"))
@@ -233,11 +228,12 @@ def _contradictions(
     table: RecordTable, blocks: Sequence[BlockHeader]
 ) -> tuple[tuple[str, str], ...]:
     """List pairs of a task and a sentence about a contradiction in the counts of its blocks."""
-    contradictions = []
-    for block in blocks:
-        if contradiction := table.served.contradictions.get(block_key(block)):
-            contradictions.append((block.task, contradiction))
-    return tuple(contradictions)
+    contradictions = table.served.contradictions  # sentences, by the key of a block
+    return tuple(
+        (block.task, contradictions[block_key(block)])
+        for block in blocks
+        if block_key(block) in contradictions
+    )
 
 
 def _num_restarted(blocks: Sequence[BlockHeader]) -> int:

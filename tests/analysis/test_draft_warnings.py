@@ -82,8 +82,7 @@ def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head
     assert not idle_warnings(few)
     many = [drafting("eagle", str(i), [1] * 19) for i in range(5)]
     assert idle_warnings(many)
-    many.append(drafting("eagle", "z", [1, 2]))
-    assert not idle_warnings(many)
+    assert not idle_warnings([*many, drafting("eagle", "z", [1, 2])])
 
 
 def test_steps_beyond_the_positions_of_weights_have_a_share_and_a_mat_on_both_sides() -> None:

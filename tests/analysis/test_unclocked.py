@@ -55,10 +55,14 @@ def test_a_few_more_than_vanilla_are_chance() -> None:
 
 def run_with_build(build_s: float) -> Run:
     """A run of a method of 1.5x, whose build takes this many seconds."""
-    records = []
-    for number in range(10):
-        records.append(record("vanilla", str(number), decode_s=1.5))
-        records.append(record("pld", str(number), decode_s=1.0, accept_lengths=(3,)))
+    records = [
+        answer
+        for number in range(10)
+        for answer in (
+            record("vanilla", str(number), decode_s=1.5),
+            record("pld", str(number), decode_s=1.0, accept_lengths=(3,)),
+        )
+    ]
     hooks = {"pld": {"build_s": build_s}}
     return make_run(records, header(("vanilla", "pld"), ("gsm8k",), hooks=hooks))
 

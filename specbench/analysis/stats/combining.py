@@ -6,7 +6,7 @@ import numpy as np
 
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.estimates import Estimate, with_interval
-from specbench.analysis.stats.variance import Variance, largest, total
+from specbench.analysis.stats.variance import largest, total_of_known
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
@@ -78,7 +78,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     else:
         has_units = bool(top.units and bottom.units)
         unit_logs = (*top.units, *bottom.units) if has_units else ()
-        machine = _sum_of_two(top.machine, bottom.machine)
+        machine = total_of_known([top.machine, bottom.machine])  # None if either is unknown
     if top.resamples is None or bottom.resamples is None:
         return Estimate(ratio_value, units=unit_logs, machine=machine)
     ratio = Estimate(
@@ -89,10 +89,3 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
         machine=machine,
     )
     return with_interval(ratio)
-
-
-def _sum_of_two(top: Variance | None, bottom: Variance | None) -> Variance | None:
-    """Add up both variances; None if either is unknown."""
-    if top is None or bottom is None:
-        return None
-    return total([top, bottom])

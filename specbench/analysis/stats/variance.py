@@ -54,20 +54,21 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
     A group has the logarithm of a number in each pass over a run's prompts, or in each run of a
     pool [units], NaN if unknown. None without groups, or if one has fewer than two known numbers.
     """
-    if not groups:
-        return None
-    variances = []  # of each group's mean
-    for logs in groups:
-        variance = of_mean(logs)
-        if variance is None:  # fewer than two
-            return None
-        variances.append(variance)
-    return total(variances)
+    return total_of_known([of_mean(logs) for logs in groups])
+
+
+def total_of_known(variances: Sequence[Variance | None]) -> Variance | None:
+    """Add up independent variances; None if any is unknown, or if there are none."""
+    known_variances = _all_known(variances)
+    return total(known_variances) if known_variances else None
 
 
 def largest(variances: Sequence[Variance | None]) -> Variance | None:
     """Find the largest variance; None if any is unknown."""
-    given = [variance for variance in variances if variance is not None]
-    if len(given) < len(variances):
-        return None
-    return max(given)
+    return max(_all_known(variances), default=None)
+
+
+def _all_known(variances: Sequence[Variance | None]) -> list[Variance]:
+    """Return these variances if all of them are known; otherwise an empty list."""
+    known_variances = [variance for variance in variances if variance is not None]
+    return known_variances if len(known_variances) == len(variances) else []
