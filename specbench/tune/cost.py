@@ -11,6 +11,7 @@ from typing import Any
 from specbench.engine.clock import DeviceClock
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.errors import UserError
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import (
@@ -163,15 +164,18 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     """The requests whose steps are timed, the one with the shortest prompt first.
 
     There are three: for the plan's shortest prompt, the median one, and the longest one. The
-    longest is repeated or cut to the most tokens that may come before a step of the plan (the
-    user's texts of a whole chat with all answers) or, if these are fewer, to the tokens that fit
-    into the target's context beside the timed steps. If two prompts have equally many tokens, only
-    one gets a request. No request ends at EOS.
+    longest is repeated up to the most tokens that may come before a step of the plan, which are the
+    user's texts of a whole chat with all answers. All three are cut to the tokens that fit into the
+    target's context beside the timed steps. If two prompts have equally many tokens, only one gets
+    a request. No request ends at EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
             first turn is used, except to find the most tokens.
         target: bounds the context (`context` tokens).
+
+    Raises:
+        UserError: the context has no room for a prompt beside the timed steps.
     """
     render = plan.setup.codec.render  # returns the token ids of chat messages
     prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
@@ -190,11 +194,18 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     # The right tokens that are put into a draft, the target's own token, and one to spare.
     most_step_tokens = max(PLANTED_TOKENS) + 2
     num_new_tokens = target_steps + STEPS_PER_VISIT * most_step_tokens
-    num_repeated_ids = min(most_context, target.context - num_new_tokens)
-    num_copies = num_repeated_ids // len(longest_ids) + 1
-    repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
+    most_tokens = min(most_context, target.context - num_new_tokens)  # of a request's prompt
+    if most_tokens < 1:
+        raise UserError(
+            f"A cost curve times {num_new_tokens} tokens after a prompt, but the model's context "
+            f"has {target.context}.",
+            "Use a model with a longer context.",
+        )
+    num_copies = most_tokens // len(longest_ids) + 1
+    uncut_prompts = (shortest_ids, median_ids, longest_ids * num_copies)
+    cut_prompts = [ids[:most_tokens] for ids in uncut_prompts]
     # by number of tokens; of prompts with equally many tokens, the last stays
-    ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
+    ids_by_length = {len(ids): ids for ids in cut_prompts}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [
         Request(ids, num_new_tokens, sampling, eos_ids=frozenset())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class SizedDraft(NamedTuple):
     """Options that make drafts of this size."""
 
 
-class Kind:
+class Kind(ABC):
     """Base of all kinds. One object serves all methods of the kind."""
 
     name: str
@@ -46,6 +47,7 @@ class Kind:
         """A drafter that records what `drafter` proposes along an answer's tokens."""
         raise TypeError(f"{type(self).__name__} does not implement record()")
 
+    @abstractmethod
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
         """The drafts of a setting at each position of the stored answers.
 
@@ -57,21 +59,20 @@ class Kind:
         Raises:
             UserError: the setting needs more than was recorded.
         """
-        raise TypeError(f"{type(self).__name__} does not implement replay()")
 
+    @abstractmethod
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
         """The sizes of drafts that a cost curve measures, with `options` as the largest.
 
         They are all combinations of the axes' values, the last axis fastest.
         """
-        raise TypeError(f"{type(self).__name__} does not implement sizes()")
 
+    @abstractmethod
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The settings that a tune tries, beside the paper's.
 
         `options` are the recorded options. Settings outside of the profile are left out later.
         """
-        raise TypeError(f"{type(self).__name__} does not implement grid()")
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
         """The most tokens that follow a position of an answer and lie on one path of candidates."""

@@ -158,7 +158,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         UserError: the setting is outside of the profile or of the curve, or names an unknown
             method or option, or a wrong value.
     """
-    (method,) = profile.methods_of([setting])
+    method = profile.method_of(setting)
     curve = model.curve
     label = curve_label(curve, method)  # the method as the curve spells it
     options = asdict(method.options)  # all options of the setting, by name

@@ -127,6 +127,21 @@ class Profile:
             return methods
         return [method.for_target(num_parameters) for method in methods]
 
+    def method_of(self, setting: str) -> RunMethod:
+        """The method that a setting names, with the paper's options for the profile's model.
+
+        Raises:
+            UserError: the text names no method or several, or an option or value is wrong.
+        """
+        methods = self.methods_of([setting])
+        if len(methods) != 1:
+            labels = ", ".join(method.label for method in methods) or "none"
+            raise UserError(
+                f"{setting!r} is not a single method: it names {labels}.",
+                "Give one method with its options, such as 'pld:num_tokens=4'.",
+            )
+        return methods[0]
+
     def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
         """Refuse another model, or other weights of a method; the error has both values.
 

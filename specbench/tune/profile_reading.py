@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from io import BytesIO
 from itertools import chain
@@ -80,12 +80,10 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
         length = lengths_of_ids.get(name, num_positions)
         if len(array) != length:
             yield f"{name} has {len(array)} rows, but the answers need {length}."
-    prompt_start = answer_start = 0  # rows of the answers before
-    for answer_header in header.answers:
-        prompt_ids = arrays["prompt_ids"][prompt_start : prompt_start + answer_header.prompt_tokens]
-        token_ids = arrays["token_ids"][answer_start : answer_start + answer_header.num_tokens]
-        prompt_start += answer_header.prompt_tokens
-        answer_start += answer_header.num_tokens
+    prompts = _split(arrays["prompt_ids"], [about.prompt_tokens for about in header.answers])
+    answers = _split(arrays["token_ids"], [about.num_tokens for about in header.answers])
+    ids_by_answer = zip(header.answers, prompts, answers, strict=False)
+    for answer_header, prompt_ids, token_ids in ids_by_answer:
         if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != answer_header.sha256:
             yield f"the tokens of the answer to {answer_header.prompt} do not match their hash."
 
@@ -109,16 +107,13 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
         arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
             "token_ids", and drafts "label/name" with a row per position of an answer.
     """
-    # the row after each answer's rows
-    ends_of_prompts = np.cumsum([answer_header.prompt_tokens for answer_header in header.answers])
-    ends_of_answers = np.cumsum([answer_header.num_tokens for answer_header in header.answers])
+    # an array per answer
+    prompt_ids = _split(arrays["prompt_ids"], [about.prompt_tokens for about in header.answers])
+    token_ids = _split(arrays["token_ids"], [about.num_tokens for about in header.answers])
     # Every token of an answer but the last is a position: a step may begin there.
-    ends_of_drafts = np.cumsum([answer_header.num_tokens - 1 for answer_header in header.answers])
-    # Arrays by answer. `np.split` takes the ends of all answers but the last.
-    prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
-    token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
+    num_positions = [about.num_tokens - 1 for about in header.answers]
     draft_arrays = {  # by "label/name": an array per answer
-        name: np.split(array, ends_of_drafts[:-1])
+        name: _split(array, num_positions)
         for name, array in arrays.items()
         if name not in ("prompt_ids", "token_ids")
     }
@@ -138,3 +133,9 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
             )
         )
     return tuple(answers)
+
+
+def _split(array: NDArray[Any], lengths: Sequence[int]) -> list[NDArray[Any]]:
+    """Split the rows of an array into successive parts of these lengths."""
+    ends = np.cumsum(lengths)  # the row after each part
+    return np.split(array, ends[:-1])  # the last part ends with the array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from specbench.engine.drafter import Drafter, State, StepResult
@@ -10,7 +11,7 @@ from specbench.engine.tree import DraftTree
 from specbench.tune.profile_file import Arrays
 
 
-class Recorder(Drafter):
+class Recorder(Drafter, ABC):
     """Lets a drafter draft at every position of `answer`, but gives the target only the root.
 
     So the target's answer is vanilla's, and every step emits one token. `answer` has vanilla's
@@ -32,6 +33,7 @@ class Recorder(Drafter):
         self.record(state, self._answer[num_emitted:])
         return state.chain()
 
+    @abstractmethod
     def record(self, state: State, following: Sequence[int]) -> None:
         """Let the drafter draft, and keep the parts of the draft that a replay needs.
 
@@ -39,12 +41,11 @@ class Recorder(Drafter):
             state: the completion so far; its last token is the root of the draft.
             following: the answer's tokens after the root.
         """
-        raise TypeError(f"{type(self).__name__} does not implement record()")
 
     def observe(self, state: State, result: StepResult) -> None:
         self.drafter.observe(state, result)
 
     @property
+    @abstractmethod
     def arrays(self) -> Arrays:
         """The recorded drafts, with a row per token of the answer except the last."""
-        raise TypeError(f"{type(self).__name__} does not implement arrays")

@@ -171,7 +171,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
         UserError: an unknown method or option, or the drafts are not recorded, or only with other
             options.
     """
-    (method,) = profile.methods_of([setting])
+    method = profile.method_of(setting)
     reasons = []  # why entries of this method in the profile do not cover the setting
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)

@@ -26,6 +26,7 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
+from specbench.settings.json_files import Compared, check_same
 from specbench.settings.speedup import NUM_RESAMPLES
 from specbench.tune.choice import Choice, choose, paper_of
 from specbench.tune.cost import about_of, measured_curve
@@ -46,6 +47,8 @@ SHORT_MINUTES = 2
 """With a goal of at most this many minutes, only one setting is drawn."""
 CURVE_SHARE = 3
 """The cost curve gets 1 / CURVE_SHARE of the minutes."""
+_ANOTHER_FOLDER = "Give --out another folder."
+"""The advice if a folder has parts of another tune."""
 CHANGED = 1.2
 """The machine's speed has changed if one of two step times of vanilla is this many times the other.
 """
@@ -137,9 +140,9 @@ def _choices(
 
 
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
-    """The profile stored in a folder; or a new profile, which is then stored in the folder.
+    """Read the profile in a folder; or record a new profile, and store it there.
 
-    A new profile has all methods of the plan that can have one; others are left out, not refused
+    A new profile has all methods of the plan that can have one. Others are left out, not refused
     (`is_named=False`). `progress` receives messages.
 
     Raises:
@@ -160,18 +163,18 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
 def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> None:
     """Refuse a stored profile that does not fit the plan of this tune.
 
-    Args:
-        folder: folder of the profile, for the error.
-        profile: the stored profile.
-        engine_plan: the model, the methods and the prompts that are requested now.
+    `folder` is the folder of the profile, which errors name.
 
     Raises:
-        UserError: the model, a method's weights, the prompts or the most tokens of an answer
-            differ, or the profile has a method that the plan lacks.
+        UserError: the model, a method's weights, the sampling, the prompts or the most tokens of
+            an answer differ, or the profile has a method that the plan lacks.
     """
     plan = engine_plan.plan
     # Raises for another model, or other weights of a method that both have.
     profile.check(plan.about.model, plan.about.methods)
+    stored_sampling = Compared("temperature", profile.header.sampling, engine_plan.sampling)
+    title = f"The profile in {folder} has answers of another temperature, top-p or top-k:"
+    check_same(title, ("in the profile", "here"), [stored_sampling], _ANOTHER_FOLDER)
     # a hash per set of prompts
     stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]
     planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
@@ -180,19 +183,16 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     unplanned_labels = {*profile.header.methods} - {*engine_plan.setup.labels}
     if not (has_same_prompts and has_same_lengths) or unplanned_labels:
         message = f"{folder} has a profile for other prompts, lengths or methods."
-        raise UserError(message, "Give --out another folder.")
+        raise UserError(message, _ANOTHER_FOLDER)
 
 
 def _curve_in(
     folder: Path, engine_plan: EnginePlan, minutes: float | None, progress: Progress
 ) -> Curve:
-    """The cost curve stored in a folder; or a new curve, which is then stored in the folder.
+    """Read the cost curve in a folder; or measure a new curve, and store it there.
 
-    Args:
-        folder: folder of the curve.
-        engine_plan: the model, the methods and the prompts.
-        minutes: no block (a measurement of everything) begins after this time; None: no such bound.
-        progress: receives messages.
+    No block (a measurement of everything) of a new curve begins after `minutes`; None sets no such
+    bound. `progress` receives messages.
 
     Raises:
         UserError: the stored curve is of another machine, model or version.
@@ -219,7 +219,7 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
         profiled = ", ".join(profile.header.methods)
         measured = ", ".join(curve.methods)
         message = f"{folder} has a profile for {profiled} and a cost curve for {measured}."
-        raise UserError(message, "Give --out another folder.")
+        raise UserError(message, _ANOTHER_FOLDER)
 
 
 def _settings_by_method(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,6 +18,8 @@ from specbench.methods.medusa import Medusa
 from specbench.settings.cost_model import CostModel
 from specbench.settings.grids import STEP_ROWS
 from specbench.tune import cost, read_curve
+from specbench.tune.cost import _requests
+from specbench.tune.engine_plan import make_engine_plan
 from specbench.tune.fit_curve import variance_of_pairs
 from tests.tune import WORK
 
@@ -93,3 +97,11 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
 def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
     assert variance_of_pairs([]) == 0
     assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)
+
+
+def test_every_prompt_is_cut_to_the_room_that_timed_steps_leave_in_the_context() -> None:
+    plan = make_engine_plan("tiny", "medusa", VALUES, offline=True).plan
+    requests = _requests(plan, cast("Target", SimpleNamespace(context=250)))
+    assert max(len(request.prompt_ids) + request.max_new_tokens for request in requests) == 250
+    with pytest.raises(UserError, match=r"A cost curve times \d+ tokens .* has 9\."):
+        _requests(plan, cast("Target", SimpleNamespace(context=9)))

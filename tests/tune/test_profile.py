@@ -59,6 +59,8 @@ def profiled(folder: Path) -> Profile:
         ("suffix:scope=run", "is not in the profile"),
         ("medusa:tree=70", "needs depth 1 and 70 ranks, but the profile has depth 4 and 64 ranks"),
         ("pld:ngrams=3", "ngrams"),
+        ("pld,sps", "'pld,sps' is not a single method: it names pld, sps"),
+        ("", "'' is not a single method: it names none"),
     ],
 )
 def test_a_setting_outside_of_the_profile_is_refused_with_both_values(

@@ -112,6 +112,15 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
 
 
 @pytest.mark.usefixtures("choices")
+def test_a_profile_of_another_temperature_is_refused_before_a_curve_is_measured(
+    home: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(home / "tune" / "profile", tmp_path / "profile")
+    with pytest.raises(UserError, match="temperature: 0 in the profile, 1 here"):
+        tune("tiny", METHODS, output=tmp_path, **VALUES | {"temperatures": 1})
+
+
+@pytest.mark.usefixtures("choices")
 @pytest.mark.parametrize("is_steady", [True, False])
 def test_nothing_is_kept_for_auto_if_the_machine_changed_its_speed(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_steady: bool

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -129,12 +129,10 @@ class MethodResult:
     @property
     def sizes_by_load(self) -> list[SizeFrom]:
         """The size for every load: an entry holds up to the next, the last for all larger loads."""
-        changes: list[SizeFrom] = []  # the loads at which the size changes
-        for load in range(1, self.choices[-1].load + 1):
-            size = self.size_at(load)
-            if not changes or changes[-1].size != size:
-                changes.append(SizeFrom(load, size))
-        return changes
+        all_loads = range(1, self.choices[-1].load + 1)
+        # A group has the successive loads with the same size.
+        groups = groupby(all_loads, key=self.size_at)
+        return [SizeFrom(next(loads), size) for size, loads in groups]
 
     @property
     def table(self) -> LoadTable:

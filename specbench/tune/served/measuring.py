@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from specbench.analysis.server_counters import rates_by_position
 from specbench.log.backend import BlockHeader
 from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.load_choice import MethodResult, choose
-from specbench.tune.served.prediction import Blocks, acceptance_by_position, candidates
+from specbench.tune.served.prediction import Blocks, candidates
 
 PASSES = 3
 """Passes of the last measurement, unless the user gives another number."""
@@ -102,7 +103,7 @@ def _acceptance(
         blocks = Blocks.of(bench.measure("acceptance", largest_sizes, [load]))
     return {
         method.label: (
-            acceptance_by_position(blocks.at(method.largest, load)) if method.is_chain else ()
+            rates_by_position(blocks.at(method.largest, load)) if method.is_chain else ()
         )
         for method in methods
     }

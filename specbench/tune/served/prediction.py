@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specbench.analysis.server_counters import counter_total
 from specbench.log.backend import BlockHeader
 from specbench.tune.served.draft_size import DraftSize, TunedMethod
 
 NUM_CANDIDATES = 2
 """Sizes per method and load that are measured: the fastest by prediction."""
-_POSITION = "accepted_at_"
-"""Prefix of the counters of accepted tokens by position, from 1: "accepted_at_1"."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +46,6 @@ class Blocks:
         return self.by_cell.get((size.label, load), ())
 
 
-def acceptance_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
-    """The share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
-
-    Computed from the growth of the server's counters. Empty if the server does not count by
-    position, or made no draft.
-    """
-    num_drafts = _counted(blocks, "num_drafts")
-    if not num_drafts:
-        return ()
-    num_positions = sum(
-        name.startswith(_POSITION) for name in {name for block in blocks for name in block.counters}
-    )
-    return tuple(
-        _counted(blocks, f"{_POSITION}{position}") / num_drafts
-        for position in range(1, num_positions + 1)
-    )
-
-
 def tokens_per_s(blocks: Sequence[BlockHeader]) -> float:
     """Tokens of the answers / seconds; 0 without blocks."""
     if not blocks:
@@ -82,7 +63,7 @@ def predicted_tokens_per_s(
     """
     if not acceptance or not blocks:
         return tokens_per_s(blocks)
-    steps_per_s = _counted(blocks, "num_drafts") / sum(block.duration_s for block in blocks)
+    steps_per_s = counter_total(blocks, "num_drafts") / sum(block.duration_s for block in blocks)
     return steps_per_s * (1 + sum(acceptance[: size.num_tokens]))
 
 
@@ -111,7 +92,9 @@ def smooth_tokens_per_s(
     step_s: dict[DraftSize, float] = {}  # seconds per step (one per draft), of all requests
     for size in sizes:
         blocks = short_blocks.at(size, load)
-        step_s[size] = sum(block.duration_s for block in blocks) / _counted(blocks, "num_drafts")
+        step_s[size] = sum(block.duration_s for block in blocks) / counter_total(
+            blocks, "num_drafts"
+        )
     seconds = np.array([*step_s.values()])  # [sizes]
     num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)  # K [sizes]
     bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # max(0, K - K_j) [sizes, bends]
@@ -155,8 +138,3 @@ def candidates(
             fastest_first = sorted(working_sizes, key=lambda size: -smooth_speed_of[size])
         chosen.update(fastest_first[:NUM_CANDIDATES])
     return [size for size in method.sizes if size in chosen]
-
-
-def _counted(blocks: Sequence[BlockHeader], counter: str) -> float:
-    """The growth of a server's counter over blocks."""
-    return sum(block.counters.get(counter, 0.0) for block in blocks)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from benchmarks.served_tuning import BETWEEN, LOADS, NEAR, outcomes
+from specbench.analysis.server_counters import rates_by_position
 from specbench.errors import UserError
 from specbench.log.backend import BlockHeader
 from specbench.measure.server.engine import load_engine
@@ -16,7 +17,7 @@ from specbench.registry import MethodChoice
 from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod, tuned_methods
 from specbench.tune.served.load_choice import MethodResult
 from specbench.tune.served.measuring import tune_methods
-from specbench.tune.served.prediction import Blocks, acceptance_by_position, candidates
+from specbench.tune.served.prediction import Blocks, candidates
 
 
 def test_drawn_cases_get_draft_tokens_near_the_best_and_a_break_even_load() -> None:
@@ -149,9 +150,9 @@ def test_a_size_that_was_slow_by_chance_is_measured_all_the_same(slow_size: int)
 
 
 def test_a_server_without_counts_by_position_has_no_acceptance() -> None:
-    assert acceptance_by_position([]) == ()
+    assert rates_by_position([]) == ()
     bench = FixedBench(lambda size, load: 1.0)
-    assert acceptance_by_position(bench.measure("turns", [PLAIN], [1])) == ()
+    assert rates_by_position(bench.measure("turns", [PLAIN], [1])) == ()
 
 
 @pytest.mark.parametrize(
