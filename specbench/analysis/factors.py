@@ -29,9 +29,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.answer_pairs import AnswerPairs, PromptTurn
+from specbench.analysis.answer_pairs import AnswerPairs
 from specbench.analysis.drawn_sums import DrawnPrompts, Sums, draw_prompts, undrawn
 from specbench.analysis.printed_numbers import PRINTED_NUMBERS, over_tasks, speedup
+from specbench.analysis.ratios import complete_units
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, with_interval
@@ -265,25 +266,18 @@ def _logs_of_units(
     fewer (such as an interrupted pass), or if it has no rows that count (`is_counted` [rows], see
     `explain`). A factor that the side lacks is NaN in all units.
     """
-    turns = pairs.turns  # the prompt and turn of each row
-    turns_of_unit: dict[int, set[PromptTurn]] = {}
-    for turn, unit in zip(turns, pairs.units.tolist(), strict=True):
-        turns_of_unit.setdefault(unit, set()).add(turn)
-    num_turns = len({*turns})  # different ones
-    complete_units = [
-        unit for unit, unit_turns in turns_of_unit.items() if 2 * len(unit_turns) > num_turns
-    ]
-    common_turns: set[PromptTurn] = set()  # turns that all complete units have
-    if complete_units:
-        common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
-    is_common = np.array([turn in common_turns for turn in turns])  # [rows]
+    # numbers of units and of turns of prompts, both from 0 [rows]
+    units, unit_of_row = np.unique(pairs.units, return_inverse=True)
+    number_of_turn = {turn: number for number, turn in enumerate({*pairs.turns})}
+    turn_of_row = np.array([number_of_turn[turn] for turn in pairs.turns], dtype=np.intp)
+    complete = complete_units(unit_of_row, turn_of_row, len(units))
     # For each unit: factor -> effect, an array of one number. Empty for a unit that gets NaN.
     effects: list[dict[str, FloatArray]] = []
-    for unit in sorted(turns_of_unit):
-        is_in_unit = is_common & (pairs.units == unit)  # [rows]
+    for unit, is_complete in enumerate(complete.is_complete):
+        is_in_unit = complete.has_row & (unit_of_row == unit)  # [rows]
         unit_pairs, is_unit_counted = pairs.where(is_in_unit), is_counted[is_in_unit]
         unit_effects: dict[str, FloatArray] = {}
-        if unit in complete_units and is_unit_counted.any():
+        if is_complete and is_unit_counted.any():
             unit_effects = _effects(unit_pairs, is_unit_counted, undrawn(unit_pairs), available)
         effects.append(unit_effects)
     unknown = np.full(1, np.nan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,20 +173,36 @@ def log_ratios(
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()
-    num_requests = 1 + int(groups.requests.max())
-    # True if the unit has rows of the request [units, requests].
-    has_request = np.zeros((groups.num_units, num_requests), dtype=bool)
-    has_request[groups.units, groups.requests] = True
-    num_present = has_request.any(axis=0).sum()  # requests that any unit has
-    is_complete = 2 * has_request.sum(axis=1) > num_present  # [units]
-    is_in_all_units = has_request[is_complete].all(axis=0)  # [requests]
-    is_row_kept = is_in_all_units[groups.requests]  # the row's request is in all units [rows]
+    complete = complete_units(groups.units, groups.requests, groups.num_units)
+    is_row_kept = complete.has_row
     with np.errstate(divide="ignore", invalid="ignore"):  # incomplete units may have sums of 0
         # log(product of top sums) and log(product of bottom sums) in each unit [units]
         log_top = _log_of_product(groups, top, is_row_kept)
         log_bottom = _log_of_product(groups, bottom, is_row_kept)
-        logs = np.where(is_complete, np.subtract(log_top, log_bottom), np.nan)
+        logs = np.where(complete.is_complete, np.subtract(log_top, log_bottom), np.nan)
     return (logs,)
+
+
+class CompleteUnits(NamedTuple):
+    """The units that have more than half of all requests, and the requests that they share."""
+
+    is_complete: BoolArray
+    """True for units with more than half of all requests [units]."""
+
+    has_row: BoolArray
+    """True for rows whose request all complete units have [rows]."""
+
+
+def complete_units(units: IntArray, requests: IntArray, num_units: int) -> CompleteUnits:
+    """Find the complete units. `units` and `requests` are the numbers of each row's [rows]."""
+    num_requests = 1 + int(requests.max())
+    # True if the unit has rows of the request [units, requests].
+    has_request = np.zeros((num_units, num_requests), dtype=bool)
+    has_request[units, requests] = True
+    num_present = has_request.any(axis=0).sum()  # requests that any unit has
+    is_complete = 2 * has_request.sum(axis=1) > num_present  # [units]
+    is_in_all_units = has_request[is_complete].all(axis=0)  # [requests]
+    return CompleteUnits(is_complete, is_in_all_units[requests])
 
 
 def _log_of_product(

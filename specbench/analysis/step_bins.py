@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from specbench.analysis.acceptance import share_estimate
+from specbench.analysis.ratios import cluster_sums
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.arrays import IntArray
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Draws, Ratio, effective_number
 from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import EXACT
@@ -124,13 +125,10 @@ def _bins(
         is_inside = bin_of_step == index
         if not is_inside.any():
             continue
+        emitted_inside = emitted[is_inside]
         # For each step: a 1 that counts it, its tokens, and True if it accepted a draft token.
-        columns = (np.ones_like(emitted), emitted, emitted > 1)
-        # The sums of these columns over the steps of each prompt in the bin [all prompts, 3].
-        all_sums = np.stack(
-            [np.bincount(prompts[is_inside], column[is_inside]) for column in columns], axis=1
-        )
-        sums = all_sums[all_sums[:, 0] > 0]  # only prompts with steps in the bin [prompts, 3]
+        columns = (np.ones_like(emitted_inside), emitted_inside, emitted_inside > 1)
+        sums = cluster_sums(prompts[is_inside], columns)  # of the prompts with steps [prompts, 3]
         yield StepBin(
             axis=axis,
             low=low,
@@ -162,7 +160,7 @@ def too_few(num_prompts: int) -> Missing | None:
     return None
 
 
-def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
+def _numbers(sums: FloatArray, draws: Draws) -> dict[str, Value]:
     """Compute `mat` and `acceptance` of a bin: mean tokens per step, and share of accepting steps.
 
     `sums` has a row per prompt [prompts, 3]: the numbers of its steps, of the tokens that they
@@ -170,7 +168,7 @@ def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
     """
     if missing := too_few(len(sums)):
         return {"mat": missing, "acceptance": missing}
-    steps, emitted, accepting = np.hsplit(sums.astype(np.float64), 3)  # [prompts, 1] each
+    steps, emitted, accepting = np.hsplit(sums, 3)  # [prompts, 1] each
     # numbers of accepting steps, and of all steps, in each resample [num_resamples]
     drawn_accepting, drawn_steps = draws.sums(np.hstack([accepting, steps])).T
     return {

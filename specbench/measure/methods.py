@@ -47,7 +47,7 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
         if choice.name in registry.GROUPS:
             registry.check_group(choice)
         else:
-            RunMethod(choice).check_early()
+            registry.check_choice(choice)
 
 
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:

@@ -120,7 +120,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     def run_methods(self) -> tuple[RunMethod, ...]:
         """The methods that were named, with groups replaced by their members. None is imported yet.
 
-        The `check_early` and `load` of a method raise its errors.
+        `registry.check_choice`, and the `load` of a method, raise its errors.
 
         Raises:
             UserError: a text is not a list of methods, or gives options to a group.

@@ -35,9 +35,7 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: str
     """A description of the prompts that the methods answered."""
     weights: dict[str, str]
-    """The hash (sha256) of the weights: the target's under "target", draft weights under their
-    kind.
-    """
+    """The hash (sha256) of weights, under "target" or the kind of draft weights."""
     methods: dict[str, tuple[Acceptance, ...]]
     """The settings that were tried with each method, beginning with the paper's.
 

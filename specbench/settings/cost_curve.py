@@ -50,8 +50,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     about: dict[str, str]
-    """The machine, the sizes of the model, the number formats and the versions that were measured.
-    """
+    """The machine, the sizes of the model, the number formats and the versions."""
     vanilla_s: float
     """The seconds of a step of vanilla."""
     threads: tuple[int, ...]
@@ -74,9 +73,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """The number of settings that were measured with two drafters."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no measurement can give. The error that msgspec raises names the
-        field.
-        """
+        """Refuse numbers that no measurement can give. The error of msgspec names the field."""
         problem = next(_problems(self), None)
         if problem:
             raise ValueError(problem)

@@ -77,7 +77,7 @@ class CostModel:
         return costs
 
     def _resampled(self, times: FloatArray) -> FloatArray:
-        """Take the median of times [blocks, ...] over the blocks of each resample [1 + resamples,
+        """Take the median over the blocks of each resample, from [blocks, ...] to [1 + resamples,
         ...].
         """
         return np.median(times[self._blocks], 1)

@@ -46,9 +46,7 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     """The name of the model that the settings are for; empty if they are for any model."""
     fits: dict[str, str] = {}
-    """The machine, the model, the temperatures and the versions that the settings were measured
-    with.
-    """
+    """The machine, model, temperatures and versions with which the settings were measured."""
     weights: dict[str, str] = {}
     """The hash of the weights of each entry in `methods` that uses weights."""
     engine: str = ""

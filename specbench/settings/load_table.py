@@ -17,9 +17,7 @@ from typing import NamedTuple
 from specbench.errors import UserError
 
 OPEN_END = 65536
-"""The last load of a row that has no end, for forms that need a number. No server takes so many
-requests at once.
-"""
+"""The last load of a row without an end, where a form needs a number. No server takes so many."""
 
 
 class Start(NamedTuple):
@@ -36,8 +34,7 @@ class LoadTable:
     """Numbers of draft tokens by load. The last one applies to all larger loads."""
 
     starts: tuple[Start, ...]
-    """The starts in the order of their loads. The first load is 1, and neighbours differ in draft
-    tokens.
+    """The starts by rising load, from load 1 on. Neighbours have different numbers of draft tokens.
     """
 
     @classmethod

@@ -33,8 +33,7 @@ LIKELY = 1.2
 trial is smaller than that.
 """
 LEAST_MAT = 1.15
-"""Settings with a smaller MAT are not tried. Their gain is less than the error of a measured time.
-"""
+"""Settings with a smaller MAT are not tried. They gain less than the error of a measured time."""
 NUM_ROUNDS = 4
 """The number of rounds after the first trial. Each round tries every remaining setting once."""
 ROUNDS_S = 2.0

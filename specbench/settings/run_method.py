@@ -69,16 +69,6 @@ class RunMethod:
         """The options in effect. Each method has its own type of options."""
         return self._loaded.options
 
-    def check_early(self) -> None:
-        """Check the name and the values without importing the method.
-
-        Rules that concern several options, and the options of plug-ins, are left to `load`.
-
-        Raises:
-            UserError: an unknown name or option, or a wrong value.
-        """
-        registry.check_choice(self.asked)
-
     def load(self) -> RunMethod:
         """Import the method and make its options.
 
@@ -92,9 +82,7 @@ class RunMethod:
         return replace(self, loaded=LoadedMethod(self.method, options))
 
     def for_target(self, num_parameters: float) -> RunMethod:
-        """Return the method with its paper's options for a target of this size, and the user's
-        options.
-        """
+        """Return the method with its paper's options for a target of this size. The user's stay."""
         given = {name: getattr(self.options, name) for name in self.asked.given}
         options = self.options.for_target(num_parameters).replaced(**given)
         return self if options == self.options else self.with_options(options)

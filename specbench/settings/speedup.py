@@ -36,8 +36,7 @@ class SpeedupEstimate(NamedTuple):
     half_width: float
     """Half the width of the 95 % interval of log(speedup)."""
     thread_index: int
-    """The index of the number of threads that a run would choose, in the curve's numbers of
-    threads.
+    """The number of threads that a run would choose, as an index in the curve's numbers of threads.
     """
     vanilla_steps: float
     """The time of all answers with the setting, in steps of vanilla."""

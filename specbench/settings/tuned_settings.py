@@ -31,9 +31,7 @@ ALL = "all"
 def fits_of(
     model: ModelHeader, *, device: str, execution: str, threads: int | None, temperatures: str
 ) -> dict[str, str]:
-    """Describe what settings that are measured here are for: machine, model, temperatures,
-    versions.
-    """
+    """Describe the machine, the model and the versions that settings measured here are for."""
     from specbench.machine import environment
 
     return {
@@ -168,9 +166,7 @@ def forget(name: str) -> list[StoredTune]:
 
 
 def tunes_folders() -> list[Path]:
-    """Return the folders of stored settings: that of new settings first, then that of older
-    versions.
-    """
+    """Return the folders of stored settings, beginning with the folder of new ones."""
     from specbench.engine.kernels.native_build import user_folder
 
     former = user_folder().parent / "tunes"

@@ -1,4 +1,4 @@
-"""Time whole steps of the target and of methods beside steps of vanilla, block by block.
+"""Time whole steps of the target and of methods, block by block, beside steps of vanilla.
 
 Every step runs in the engine's own loop. Right tokens are planted in the drafts, outside the timed
 region, so that steps accept 0, 1 and 2 draft tokens in turn, whatever the weights.
@@ -29,101 +29,100 @@ from specbench.tune.timed import EnoughSteps, TimedDrafter, Turn, TurnDrafter
 from specbench.types import Request
 
 VANILLA_STEPS = 3
-"""Steps of vanilla before and after each turn, which is compared with them. All steps of a turn
-compute the same number of rows.
+"""The number of steps of vanilla before and after each turn, with which the turn is compared. All
+steps of a turn compute the same number of rows.
 """
 STEPS_PER_TURN = 4
-"""Steps of each turn. The first is left out, so the median is over three."""
+"""The number of steps of a turn. The first is left out, so the median is over three."""
 STEPS_PER_VISIT = 10
-"""Timed steps of each completion of a method."""
+"""The number of timed steps in each completion by a method."""
 NUM_WARMUP_STEPS = 4
-"""Number of first steps that are left out: they read weights that are not in the caches yet."""
+"""The number of first steps that are left out, since they read weights that are not cached yet."""
 
 
 class TimedSize(NamedTuple):
-    """A size of a method's draft that is timed, with a drafter that makes it."""
+    """A timed size of a method's drafts, with a drafter that makes drafts of this size."""
 
     label: str
-    """Label of the method."""
+    """The label of the method."""
     number: int
-    """Index of the size among the method's sizes."""
+    """The index of the size among the method's sizes."""
     copy: int
-    """1 for the second drafter of the largest size, which shows the variation between processes;
-    otherwise 0.
-    """
+    """1 for a second drafter of the largest size, which shows how far processes differ; else 0."""
     drafter: Drafter
     """Makes drafts of this size."""
 
 
 class Visit(NamedTuple):
-    """A completion by the drafter of one size: the times of its steps, in units of vanilla's step
-    just before and after, and the extra time of its prefill.
+    """The times of a completion by the drafter of one size.
+
+    The unit of all times is the step of vanilla just before and just after.
     """
 
     block: int
-    """Number of the block, from 0."""
+    """The number of the block, from 0."""
     thread_index: int
-    """Index of the number of threads in `Bench.thread_counts`."""
+    """The index of the number of threads in `Bench.thread_counts`."""
     length_index: int
-    """Index of the request in `Bench.requests`."""
+    """The index of the request in `Bench.requests`."""
     size: TimedSize
     ratios: list[float]
-    """Time of each step / time of vanilla's steps beside it."""
+    """The time of each step / the time of vanilla's steps beside it."""
     rows: list[int]
-    """Nodes of each step's tree."""
+    """The number of nodes of each step's tree."""
     contexts: list[int]
-    """Tokens before each step."""
+    """The number of tokens before each step."""
     start: float
     """(Time of the method's prefill - vanilla's prefill) / time of vanilla's step."""
 
 
 class RowTimes(NamedTuple):
-    """Times of the target's steps by rows, at one prompt length and with one number of threads."""
+    """The times of the target's steps at one prompt length, with one number of threads."""
 
     ratios: FloatArray
-    """Time of a step / time of vanilla's steps beside it, by `grids.STEP_ROWS` [rows]."""
+    """The time of a step / the time of vanilla's steps beside it, by `grids.STEP_ROWS` [rows]."""
     vanilla_s: float
-    """Seconds of a step of vanilla."""
+    """The seconds of a step of vanilla."""
 
 
 @dataclass
 class Bench:
-    """A loaded target with requests of three lengths, and the measurements so far."""
+    """A loaded target, requests of three lengths, and what was measured so far."""
 
     target: Target
     clock: DeviceClock
     vanilla: Drafter
     sizes: list[TimedSize]
     requests: list[Request]
-    """Requests by length of their prompt, the shortest first."""
+    """The requests, from the shortest prompt to the longest."""
     threads: Threads
-    """CPU threads as vanilla uses them."""
+    """The numbers of CPU threads that vanilla uses."""
     random: Random = field(default_factory=lambda: Random(0))
-    """Draws the order of measurements."""
+    """Draws the order of the measurements."""
     visits: list[Visit] = field(default_factory=list)
-    """All visits of sizes."""
+    """The visits of all sizes."""
     steps: list[FloatArray] = field(default_factory=list)
-    """Per block, target's step / vanilla's at the middle length [threads, lengths, rows]."""
+    """Per block, a step of the target / vanilla's at the middle length [threads, lengths, rows]."""
     prefill: list[FloatArray] = field(default_factory=list)
     """Per block, the time of vanilla's prefill / vanilla's step at the same length [lengths]."""
     vanilla_s: list[float] = field(default_factory=list)
-    """Per block, seconds of a step of vanilla at the middle length."""
+    """Per block, the seconds of a step of vanilla at the middle length."""
     thread_counts: tuple[int, ...] = ()
-    """Numbers of threads that are measured, vanilla's first; chosen when the bench is made."""
+    """The numbers of threads to measure, vanilla's first. Chosen when the bench is made."""
     sequences: list[Sequence[int]] = field(default_factory=list)
-    """Per request, the token ids of its prompt and of vanilla's answer, one after the other; made
-    when the bench is made.
+    """Per request, the token ids of the prompt followed by those of vanilla's answer. They are
+    computed when the bench is made.
     """
 
     def __post_init__(self) -> None:
-        """Fill `self.thread_counts`, the numbers of CPU threads to measure, and `self.sequences`.
+        """Choose the numbers of CPU threads to measure, and let vanilla answer each request.
 
         Vanilla's number of threads is always measured. If runs choose their threads by measuring
         (`self.threads.chosen_by`), the number that is fastest for a step of the most rows is
-        measured too. For the sequences, vanilla answers each request.
+        measured too.
         """
         self.thread_counts = (self.threads.num,)  # vanilla's number
-        if self.threads.chosen_by == "measured":  # otherwise given by the user, or by default
+        if self.threads.chosen_by == "measured":  # otherwise the user or a default decides
             middle_prompt_ids = self.requests[self.middle_index].prompt_ids
             # seconds of a step by rows (tokens that the step computes) and number of threads
             step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
@@ -136,15 +135,15 @@ class Bench:
 
     @property
     def middle_index(self) -> int:
-        """Index of the middle length."""
+        """The index of the middle length."""
         return len(self.requests) // 2
 
     def measure_block(self) -> None:
-        """Measure one block: at each prompt length, steps of all numbers of rows, and all drafts.
+        """Measure one block: steps with all numbers of rows, and all drafts, at each prompt length.
 
-        Both are measured with each number of threads. There is one request per prompt length; the
-        lengths are measured in a random order. The block's times are appended to `self.steps`,
-        `self.prefill` and `self.vanilla_s`; the times of drafts are appended to `self.visits`.
+        Both are measured with each number of threads. There is one request per prompt length, and
+        the lengths come in a random order. The times of steps are appended to `self.steps`,
+        `self.prefill` and `self.vanilla_s`, those of drafts to `self.visits`.
         """
         num_lengths = len(self.requests)
         num_thread_counts = len(self.thread_counts)
@@ -157,7 +156,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # vanilla is timed beside each number: keep one
+                if thread_index == 0:  # vanilla is timed beside each number, and one time is enough
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
         # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors
@@ -168,10 +167,10 @@ class Bench:
         self.vanilla_s.append(float(middle_vanilla_s))
 
     def _time_rows(self, length_index: int, thread_index: int) -> RowTimes:
-        """Time the target's steps with each number of rows (tokens of a step) in `STEP_ROWS`.
+        """Time the target's steps with each number of rows in `STEP_ROWS`.
 
-        Returns, per number of rows, the time of a step / the time of vanilla's steps beside it;
-        and the seconds of vanilla's step, the median over all of vanilla's turns.
+        Returns, per number of rows, the time of a step / the time of vanilla's steps beside it.
+        Also returns the seconds of vanilla's step, the median over all of vanilla's turns.
 
         All steps run in one completion. A turn is a few steps with the same number of rows. Turns
         of vanilla and other turns alternate: vanilla, 12 rows, vanilla, 4 rows, vanilla, ...
@@ -186,7 +185,7 @@ class Bench:
         num_row_counts = len(grids.STEP_ROWS)
         # indices in `STEP_ROWS`, in a random order
         row_indices = self.random.sample(range(num_row_counts), num_row_counts)
-        # The first step follows the prefill: its time is not used.
+        # The time of the first step is not used, since it follows the prefill.
         first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)
         vanilla_turns = [
             Turn(rows=1, num_threads=vanilla_threads, num_steps=VANILLA_STEPS)
@@ -209,7 +208,7 @@ class Bench:
         for row_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
             vanilla_s = median([*vanilla_before.settled_seconds, *vanilla_after.settled_seconds])
             ratios[row_index] = median(timed_turn.settled_seconds) / vanilla_s
-        if thread_index == 0:  # A step of 1 row (STEP_ROWS[0]) with vanilla's threads is vanilla's.
+        if thread_index == 0:  # STEP_ROWS[0] is 1 row, which is vanilla's own step
             ratios[0] = 1.0
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]
         return RowTimes(ratios=ratios, vanilla_s=median(vanilla_seconds))
@@ -217,11 +216,11 @@ class Bench:
     def _time_drafts_and_prefill(self, length_index: int) -> float:
         """Time each size of each method's draft with each number of threads.
 
-        Appends a `Visit` per size and number of threads to `self.visits`. Returns vanilla's
-        prefill time / vanilla's step time, the median over vanilla's completions.
+        Appends a `Visit` per size and number of threads to `self.visits`. Returns vanilla's prefill
+        time / vanilla's step time, as the median over vanilla's completions.
 
-        The request is completed once per size and number of threads, in a random order. Before and
-        after each of these, vanilla completes it, always with vanilla's number of threads. The
+        Each size with each number of threads completes the request once, in a random order. Vanilla
+        completes it before and after each of them, always with vanilla's number of threads. The
         times of a size are divided by the step time of vanilla just before and just after.
 
         Args:
@@ -256,11 +255,11 @@ class Bench:
         return median(prefill_ratios)
 
     def _visit(self, drafter: Drafter, length_index: int, thread_index: int) -> TimedDrafter:
-        """Complete a request with a drafter; returns the drafter with the times of its steps.
+        """Complete a request with a drafter. Returns the drafter with the times of its steps.
 
-        The warm-up steps are left out. Right tokens from `self.sequences` are planted in the
+        The first steps, the warm-up, are left out. Tokens from `self.sequences` are planted in the
         drafts, so that some are accepted. `length_index` is the index of the request,
-        `thread_index` the index of the number of threads in `self.thread_counts`.
+        `thread_index` that of the number of threads in `self.thread_counts`.
         """
         timed_drafter = TimedDrafter(
             drafter, self.clock, num_steps=STEPS_PER_VISIT, sequence=self.sequences[length_index]
@@ -272,9 +271,9 @@ class Bench:
         return timed_drafter
 
     def _complete(self, drafter: Drafter, length_index: int, num_threads: int) -> float:
-        """Complete a request with a drafter; returns the seconds of the target's prefill.
+        """Complete a request with a drafter. Returns the seconds of the target's prefill.
 
-        There is no answer to return: the drafter times its steps, and then raises `EnoughSteps`,
+        There is no answer to return. The drafter times its steps, and then raises `EnoughSteps`,
         which ends the completion.
 
         Args:
@@ -287,9 +286,7 @@ class Bench:
         prefill_s = 0.0  # set when the prefill has ended
 
         def on_prefilled() -> None:
-            """Keep the seconds of the prefill, which are above 0 (else ClockError), and set the
-            threads of the steps.
-            """
+            """Keep the seconds of the prefill, and set the threads of the steps."""
             nonlocal prefill_s
             prefill_s = checked_seconds(self.clock.now() - began_s, "a prefill")
             cores.set_threads(num_threads)

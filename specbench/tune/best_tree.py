@@ -1,4 +1,4 @@
-"""The best static trees of a method, from the ranks of answers' tokens."""
+"""Find the best static trees of a method, from the ranks of the answers' tokens."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from specbench.methods.shared.static_tree import NUM_RANKS, Ranks
 from specbench.tune.profile_file import Answer, Profile
 
 TREE_ROUNDS = 5
-"""Rounds that improve the tree, after a first round with an empty tree; more change little."""
+"""The number of rounds that improve the tree after the first, which starts from an empty tree. More
+rounds change little.
+"""
 
 
 class _TriedTree(NamedTuple):
-    """A tree, and the number of steps that all answers take with it."""
+    """A tree, and the number of steps that all answers together take with it."""
 
     num_steps: int
     paths: list[Ranks]
@@ -24,11 +26,11 @@ class _TriedTree(NamedTuple):
 def best_tree(
     profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
 ) -> list[Ranks]:
-    """The static tree of at most `num_nodes` nodes that takes the fewest steps of all trees tried.
+    """Find the static tree of at most `num_nodes` nodes that takes the fewest steps of all tried.
 
-    Returns the paths of all nodes but the root; none if no token of an answer has a rank. A path is
-    a tuple of ranks, one per depth, and the best token has rank 0: (0, 2) is the third best token
-    at depth 2, below the best at depth 1.
+    Returns the paths of all nodes except the root, or nothing if no token of an answer has a rank.
+    A path is a tuple of ranks, one per depth, and the best token has rank 0: (0, 2) is the third
+    best token at depth 2, below the best at depth 1.
 
     The tree has the paths that the answers take most often at the starts of steps. A path is at
     most as frequent as its parent's path, so these paths form a tree. Where steps start depends on
@@ -62,7 +64,7 @@ def best_tree(
         tried_trees.append(_TriedTree(num_steps=len(step_paths), paths=tree_paths))
         # How often the answers take each path: the path of a step and all its beginnings.
         counts = Counter(path[:depth] for path in step_paths for depth in range(1, len(path) + 1))
-        # of equally frequent paths the shorter first, then the path of lower ranks
+        # among equally frequent paths, the shorter first, then the one with lower ranks
         most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path), path))
         tree_paths = most_frequent[: num_nodes - 1]  # the root has no path
     without_empty_tree = tried_trees[1:]
@@ -70,9 +72,9 @@ def best_tree(
 
 
 def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
-    """The ranks of an answer's next tokens, up to the first token without a rank.
+    """Return the ranks of an answer's next tokens, up to the first token without a rank.
 
-    `label` is the method as it was profiled. `position` is the number of the answer's tokens so
+    `label` is the method as it was profiled. `position` is the number of tokens of the answer so
     far, at least 1.
     """
     ranks: list[int] = answer.drafts[label]["ranks"][position - 1].tolist()
@@ -82,7 +84,7 @@ def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
 
 
 def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[Ranks]:
-    """The paths of one answer at the positions where steps start, if every step drafts `tree`.
+    """Yield the paths of one answer at the starts of its steps, if every step drafts `tree`.
 
     A step accepts the longest beginning of the path that the tree has. The next step starts after
     the accepted tokens and the target's own token.
@@ -92,7 +94,7 @@ def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[
             i + 1 tokens of the answer, up to the first token without a rank.
         tree: the paths of the tree's nodes.
     """
-    index = 0  # in `paths`, of the step's start
+    index = 0  # where the step starts in `paths`
     while index < len(paths):
         path = paths[index]
         yield path

@@ -1,4 +1,4 @@
-"""The settings of a profiled method that a tune tries."""
+"""List the settings of a profiled method that a tune tries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ from specbench.tune.replay import misfit
 
 
 def candidates(profile: Profile, label: str) -> list[str]:
-    """The settings of a profiled method that a tune tries, the paper's settings first.
+    """List the settings of a profiled method that a tune tries, beginning with the paper's.
 
-    They are spelled as on the command line. Settings that the profile does not cover are left out.
-    `label` is the method as it was profiled.
+    They are spelled as on the command line. `label` is the method as it was profiled. Settings that
+    the profile does not cover are left out.
     """
     profiled_method = profile.header.methods[label]
     paper_values: dict[str, Any] = {}  # options that are not given have the paper's values
@@ -26,9 +26,9 @@ def candidates(profile: Profile, label: str) -> list[str]:
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
-    """The spelling of a setting on the command line: a profiled method with options to try.
+    """Spell a setting, which is a profiled method with options to try, as on the command line.
 
-    A label has only the last part of a path; the spelling has the whole path.
+    A label has only the last part of a path, but the spelling has the whole path.
 
     Args:
         profile: has the method.

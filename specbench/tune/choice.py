@@ -13,17 +13,17 @@ from specbench.tune.labels import read_label
 from specbench.tune.predict import Prediction
 
 NO_SETTINGS = ("weights", "datastore", "scope", "other")
-"""Options that are not settings: they name the sources that a method drafts with."""
+"""Options that name the sources with which a method drafts. They are not settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A setting with its expected and measured speedup on the second half of the prompts."""
+    """A setting, with its expected and measured speedup on the second half of the prompts."""
 
     method: RunMethod
     """The method with the setting."""
     predicted: Prediction | None
-    """The prediction; None if profile or curve does not cover the setting."""
+    """The prediction; None if the profile or the curve does not cover the setting."""
     measured: Estimate | None = None
     """The measured speedup; None if it could not be measured."""
 
@@ -35,7 +35,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A method's settings: the chosen setting, the paper's, and all that were measured."""
+    """The chosen setting of a method, the setting of its paper, and all that were measured."""
 
     label: str
     """The requested method."""
@@ -48,8 +48,10 @@ class Choice:
 
     @property
     def lines(self) -> list[str]:
-        """The result in one to three lines of text: the chosen settings, the paper's if they
-        differ, and the arguments of EAGLE's own scripts if the method is one of EAGLE's.
+        """The result in one to three lines of text.
+
+        They have the chosen setting, the paper's if it differs, and for EAGLE the arguments of
+        EAGLE's own scripts.
         """
         lines = [f"{self.best.method.label}: {_speedup_text(self.best)}"]
         if self.best.settings != self.paper.settings:
@@ -61,10 +63,10 @@ class Choice:
 
 
 def _speedup_text(tried: Tried) -> str:
-    """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
+    """Write the speedup of a setting: "1.92x expected (1.80 to 2.04), 1.95x measured".
 
-    The interval is the 95 % interval of the prediction. A setting without a prediction gets no
-    expected speedup; a setting without a measured speedup is "not measured".
+    The interval is the 95 % interval of the prediction. Without a prediction there is no expected
+    speedup. Without a measured speedup, the setting is "not measured".
     """
     texts = []  # the expected speedup, and the measured one
     predicted = tried.predicted
@@ -81,29 +83,29 @@ def _speedup_text(tried: Tried) -> str:
 def choose(
     label: str, methods: Sequence[RunMethod], predictions: Sequence[Prediction], metrics: RunMetrics
 ) -> Choice:
-    """Choose a method's settings: the best by prediction, or the paper's if measured faster.
+    """Choose a method's setting: the best by prediction, or the paper's if it was faster.
 
-    The paper's settings are also chosen if they were measured and the best by prediction were not.
+    The paper's setting is also chosen if it was measured and the best by prediction was not.
 
     Args:
         label: the requested method.
-        methods: the method with each of the settings that were measured, the paper's included.
-            The first is the best by prediction, or the paper's if there are no predictions.
-        predictions: predictions of the settings that are covered by the acceptance profile (drafts
-            at each position of vanilla's answers) and the cost curve (times of steps by rows).
+        methods: the method with each of the settings that were measured, the paper's included. The
+            first is the best by prediction, or the paper's if there are no predictions.
+        predictions: predictions of the settings that both the acceptance profile and the cost curve
+            cover.
         metrics: metrics of the run that measured the settings, at one temperature.
     """
     (temperature,) = metrics.temperatures
     # by the spelling of the setting on the command line
     prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
-    all_tried = []  # per method of `methods`, in the same order
+    all_tried = []  # in the order of `methods`
     for method in methods:
         speedup = metrics.overall[method.label, temperature].speedup  # mean over tasks
         measured = speedup if isinstance(speedup, Estimate) else None  # None: not measured
         predicted = prediction_by_setting.get(str(method.asked))  # None: not covered
         all_tried.append(Tried(method, predicted, measured))
     best = all_tried[0]  # by prediction
-    paper_setting = paper_of(label)  # as on the command line; weights that the user gave stay
+    paper_setting = paper_of(label)  # as on the command line, with the weights that the user gave
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
     if _is_faster(paper, best):  # as measured
         best = paper
@@ -111,14 +113,14 @@ def choose(
 
 
 def _is_faster(setting: Tried, other: Tried) -> bool:
-    """True if a setting was measured faster than another, or the other was not measured."""
+    """Check if a setting was measured faster than another, or the other was not measured."""
     if setting.measured is None:
         return False
     return other.measured is None or setting.measured.value > other.measured.value
 
 
 def paper_of(label: str) -> str:
-    """The spelling of a method with its paper's settings, and the sources that `label` names.
+    """Spell a method with its paper's setting, and with the sources that `label` names.
 
     Sources, such as weights, are the options in `NO_SETTINGS`.
     """

@@ -1,4 +1,4 @@
-"""Measure a cost curve from Python, or for a plan."""
+"""Measure a cost curve, from Python or for a plan."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from specbench.tune.timed import PLANTED_TOKENS
 from specbench.types import BASELINE, Request
 
 LEAST_BLOCKS = 3
-"""Fewest measured blocks: an interval needs several."""
+"""The fewest blocks to measure, since an interval needs several."""
 MOST_BLOCKS = 6
-"""Most measured blocks: more blocks change little."""
+"""The most blocks to measure. More blocks change little."""
 _SHAPE = (
     "num_hidden_layers",
     "hidden_size",
@@ -46,7 +46,7 @@ _SHAPE = (
     "num_key_value_heads",
     "vocab_size",
 )
-"""The sizes of a target that decide its times, as in its config."""
+"""The sizes of a target on which its times depend, under their names in the config."""
 
 
 def cost(
@@ -59,7 +59,7 @@ def cost(
     say: Say | None = None,
     **values: Any,
 ) -> Curve:
-    """Measure the time of a step by rows and context, and of methods' drafts.
+    """Measure the times of the target's steps by rows and context, and of methods' drafts.
 
     `cost("tiny", "eagle2:depth=5,top_k=6,pld", tasks="gsm8k", output="costs/mine")`
 
@@ -101,19 +101,19 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
             In any case `LEAST_BLOCKS` to `MOST_BLOCKS` blocks are measured.
         progress: receives messages.
     """
-    setup = engine_plan.setup  # names the model, and the methods with their options
+    setup = engine_plan.setup  # has the model, and the methods with their options
     loaded = load_engine(setup)  # the target, and the drafters by method label
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    # name of each method's kind, by label; lacks methods that can have no profile
+    # the name of each method's kind, by label, without methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    # of all methods: a drafter per size, and a second one of the largest size
+    # for each method: a drafter per size, and a second drafter of the largest size
     timed_sizes: list[TimedSize] = []
-    # by label: the kind, and the knots of the curve, which follow from the timed sizes
+    # by label: the kind of the method, and the knots of its curve, made from the timed sizes
     measured_kinds: dict[str, MeasuredKind] = {}
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
-            # the sizes to time; the method's options give the largest
+            # sizes to time, the largest with the method's own options
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             timed_sizes += _timed_sizes(method, sizes, loaded)
@@ -121,7 +121,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): size.drafter for number, size in enumerate(timed_sizes)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
-        # with prompts of at most three lengths, the shortest first
+        # The prompts have at most three lengths. The shortest is first.
         requests = _requests(engine_plan.plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # from the middle length on
         threads = backend.describe().threads  # numbers of CPU threads
@@ -134,9 +134,9 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
     """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
 
-    A block has steps of each number of rows (tokens that a step computes) and drafts of each size,
-    at every prompt length. The bench keeps the times. `minutes` is None for no bound; `progress`
-    receives a message per block.
+    A block has steps with each number of rows and drafts of each size, at every prompt length. The
+    bench keeps the times. There is no bound if `minutes` is None. `progress` receives a message per
+    block.
     """
     began_s = perf_counter()
     most_s = 60 * minutes if minutes else float("inf")  # in seconds
@@ -149,7 +149,10 @@ def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> 
 
 
 def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
-    """The machine, versions and target of a new curve. The target is named by its sizes."""
+    """Describe the machine, the versions and the target of a new curve.
+
+    The target is described by its sizes.
+    """
     kernels = describe_kernels(target)
     sizes = [f"{name}={getattr(target.config, name, 0)}" for name in _SHAPE]
     return {
@@ -161,7 +164,7 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 
 
 def _requests(plan: Plan, target: Target) -> list[Request]:
-    """The requests whose steps are timed, the one with the shortest prompt first.
+    """Make the requests whose steps are timed, the one with the shortest prompt first.
 
     There are three: for the plan's shortest prompt, the median one, and the longest one. The
     longest is repeated up to the most tokens that may come before a step of the plan, which are the
@@ -186,12 +189,12 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_turns = max(len(prompt.turns) for prompt in prompts)
     most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
-    # A request needs an answer that is long enough for the steps that are timed in it: either the
+    # The answer must be long enough for the steps that are timed in it. These are either the
     # target's steps, which emit a token each, or the steps of a visit (a completion by a size's
-    # drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
-    # rows (tokens that a step computes), and after the last (+ 1).
+    # drafter). The sum is enough for both. Vanilla's steps come before the steps with each number
+    # of rows, and after the last (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
-    # The right tokens that are put into a draft, the target's own token, and one to spare.
+    # Right tokens that are planted in a draft, the target's own token, and one to spare.
     most_step_tokens = max(PLANTED_TOKENS) + 2
     num_new_tokens = target_steps + STEPS_PER_VISIT * most_step_tokens
     most_tokens = min(most_context, target.context - num_new_tokens)  # of a request's prompt
@@ -216,14 +219,14 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 def _timed_sizes(
     method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine
 ) -> list[TimedSize]:
-    """The timed sizes of a method, each with its own drafter.
+    """Make the timed sizes of a method, each with its own drafter.
 
-    The last size comes twice, with another drafter: the two show how far the times of equal
-    drafters differ.
+    The last size comes twice, with two drafters. They show how far the times of equal drafters
+    differ.
     """
 
     def build(size: SizedDraft) -> Drafter:
-        """A new drafter of the method that makes drafts of this size."""
+        """Make a new drafter of the method whose drafts have this size."""
         sized_method = method.with_options(size.options)
         return build_drafters(loaded.target, [sized_method], loaded.ledger)[method.label]
 

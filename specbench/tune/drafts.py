@@ -1,4 +1,4 @@
-"""A step's draft in a replay: its rows, and its number of accepted tokens."""
+"""The draft of a replayed step: its rows, and the number of its accepted tokens."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from specbench.tune.profile_file import Answer
 
 
 class Outcome(NamedTuple):
-    """A possible number of accepted draft tokens along the answer, with its probability."""
+    """A possible number of accepted draft tokens, with its probability."""
 
     num_accepted: int
-    """Accepted draft tokens."""
+    """The number of accepted draft tokens."""
     chance: float = 1
-    """Its probability; 1 unless the draft is drawn."""
+    """The probability of this number. It is 1 unless the draft is drawn."""
     next_length: int | None = None
-    """Draft tokens that a schedule asks for in the next step; None: as many as in this one."""
+    """The draft tokens that a schedule asks for in the next step; None for as many as now."""
 
 
 class Draft(NamedTuple):
-    """A step's draft, and the possible numbers of its accepted tokens."""
+    """The draft of a step, and how many of its tokens may be accepted."""
 
     num_nodes: int
-    """Rows of the step, the root included."""
+    """The number of rows of the step, the root included."""
     outcomes: Sequence[Outcome]
-    """All numbers of accepted tokens that are possible."""
+    """All possible numbers of accepted tokens."""
     num_expanded: int = 0
-    """Expansions of a dynamic tree."""
+    """The number of expansions of a dynamic tree."""
     num_missed: int = 0
-    """Expansions that the profile lacks."""
+    """The number of expansions that the profile lacks."""
 
 
 DraftAt = Callable[[Answer, int, int | None], Draft]
-"""Returns the draft for an answer, a number of its tokens before the draft, and the number of draft
-tokens that a schedule asks for (None: the setting's own number).
+"""A function that returns the draft at a position. Its arguments are an answer, the number of the
+answer's tokens before the draft, and the number of draft tokens that a schedule asks for (None for
+the setting's own number).
 """
 
 
 def certain(num_nodes: int, num_accepted: int) -> Draft:
-    """A draft with a known number of accepted tokens."""
+    """Make a draft with a known number of accepted tokens."""
     return Draft(num_nodes, [Outcome(num_accepted)])
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:
-    """Number of a tree's draft tokens that are accepted if the text continues with `answer`.
+    """Count a tree's draft tokens that are accepted if the text continues with `answer`.
 
     Args:
         tokens: tokens of the nodes, the root first.
         parents: index of each node's parent, which comes before the node.
         answer: the tokens that follow the root.
     """
-    # by node: its depth; only nodes whose path from the root matches the start of the answer
+    # the depth of each node whose path from the root matches the start of the answer
     depths = {0: 0}
     for node in range(1, len(tokens)):
         depth = depths.get(parents[node])
@@ -61,19 +62,19 @@ def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence
 
 
 class AcceptedShare(NamedTuple):
-    """A possible number of accepted tokens of a chain, and the chance of exactly this number."""
+    """A possible number of accepted tokens of a chain, with the chance of exactly this number."""
 
     num_accepted: int
     chance: float
 
 
 def shares(chances: Sequence[float]) -> Iterator[AcceptedShare]:
-    """Each number of draft tokens of a chain that may be accepted, with its chance.
+    """Yield each number of tokens of a chain that may be accepted, with its chance.
 
     `chances` has the chance that each token is accepted if all tokens before it are accepted.
     """
     # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), where the chance after the last is 0
-    chance_so_far = 1.0  # that all tokens before this token are accepted
+    chance_so_far = 1.0  # the chance that all tokens before this one are accepted
     for num_accepted, chance in enumerate([*chances, 0]):
         if chance < 1 and chance_so_far:
             yield AcceptedShare(num_accepted, chance_so_far * (1 - chance))

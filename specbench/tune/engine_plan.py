@@ -1,4 +1,4 @@
-"""The plan of a profile or a cost curve, and the methods that can have one."""
+"""Plan a profile or a cost curve, and find the methods that can have one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from specbench.measure.spec import SPREAD, make_spec
 from specbench.types import ProfileKind, Sampling
 
 Say = Callable[[str], None]
-"""Receives a line of text."""
+"""A function that receives a line of text."""
 SEEDS = 3
-"""Number of answers to each prompt above temperature 0: one answer is only one of many."""
+"""The number of answers to each prompt above temperature 0, since one is only one of many."""
 
 
 class EnginePlan(NamedTuple):
@@ -28,7 +28,7 @@ class EnginePlan(NamedTuple):
     plan: Plan
     """The prompts to complete."""
     setup: EngineSetup
-    """The plan's setup, with the type that plans of the engine have."""
+    """The setup of the plan, with the type that plans of the engine have."""
     is_offline: bool = False
     """True if no network may be used."""
 
@@ -42,7 +42,8 @@ class EnginePlan(NamedTuple):
 def make_engine_plan(
     model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
 ) -> EnginePlan:
-    """The plan of a profile or a cost curve. Options not given have the paper's settings.
+    """Make the plan of a profile or a cost curve. Options that are not given have the paper's
+    values.
 
     At temperature 0 the plan has one answer per prompt. Above 0 it has `SEEDS` answers per prompt,
     or as many as `values` says (`repeats`).
@@ -57,7 +58,7 @@ def make_engine_plan(
         UserError: an unknown name or wrong value, several temperatures, or a server in place of
             the engine in this process.
     """
-    # `SPREAD`: if the number of prompts is limited, they are taken from all parts of a task
+    # `SPREAD`: a limited number of prompts is taken from all parts of a task
     spec_fields = {"repeats": SEEDS, "limit_order": SPREAD, **values}
     if methods:
         spec_fields["methods"] = methods
@@ -71,7 +72,7 @@ def make_engine_plan(
     if spec.sampling(spec.temperatures[0]).is_greedy:  # all answers to a prompt are the same
         spec = msgspec.structs.replace(spec, repeats=1)
     plan = make_plan(spec, is_offline=offline)
-    if not isinstance(plan.setup, EngineSetup):  # a server's
+    if not isinstance(plan.setup, EngineSetup):  # the setup of a server
         raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
     return EnginePlan(plan, plan.setup, is_offline=offline)
 
@@ -79,7 +80,7 @@ def make_engine_plan(
 def kinds_of(
     setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
-    """The name of each method's kind of profile, such as "pool", by the method's label.
+    """Find the name of each method's kind of profile, such as "pool", by the method's label.
 
     Methods that can have no profile are left out. A label is a method with its options, as text.
 
@@ -98,7 +99,7 @@ def kinds_of(
     for label in setup.labels:
         drafter = drafters[label]
         reason = _reason_for_no_profile(drafter, sampling)  # "" if the drafter can have a profile
-        if not reason and drafter.profile is not None:  # the name of its kind
+        if not reason and drafter.profile is not None:  # `profile`: the name of its kind
             kinds[label] = drafter.profile
             continue
         message = f"{label} has no acceptance profile: {reason}."
@@ -110,11 +111,11 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """The reason why a drafter cannot have an acceptance profile with this sampling, for an error.
+    """Tell why a drafter cannot have an acceptance profile with this sampling; "" if it can.
 
-    "" if the drafter can have a profile. `drafter.profile` is the name of its kind of profile; None
-    if the method names no kind. `drafter.rule` decides which draft tokens are accepted; the rule
-    `lossless` keeps the target's distribution.
+    `drafter.profile` is the name of its kind of profile, or None if the method names no kind.
+    `drafter.rule` decides which draft tokens are accepted; the rule `lossless` keeps the target's
+    distribution.
 
     Raises:
         SpecbenchError: the method failed to load.

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NUM_DIGITS = 6
-"""Significant digits of the times in a file."""
+"""The number of significant digits of times in a file."""
 TRIMMED = 0.25
-"""A mean leaves out this share of the shortest and of the longest times, so that a few disturbed
-steps do not matter.
+"""The share of the shortest, and of the longest, times that a mean leaves out, so that a few
+disturbed steps do not matter.
 """
 
 
 class MeasuredKind(NamedTuple):
-    """A method's kind of profile, with the knots of its cost."""
+    """A method's kind of profile, and the knots of its cost."""
 
     kind: Kind
     knots: Sequence[dict[str, int]]
-    """The points of the curve, each by its value on every axis of the kind."""
+    """The points of the curve. Each has a value on every axis of the kind."""
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
@@ -86,10 +86,10 @@ def _method_cost(
     units: FloatArray,
     visits: Sequence[Visit],
 ) -> MethodCost:
-    """The times that a method adds to steps and prefills, in vanilla's steps at the middle length.
+    """Compute the times that a method adds, in vanilla's steps at the middle length.
 
-    The time added to a step is the step's time less the target's part, per block (a measurement of
-    everything), number of threads and knot. The time added to a prefill is per block and length.
+    The time added to a step is the step's time without the target's part, by block, number of
+    threads and knot. The time added to a prefill is by block and length.
 
     Args:
         measured: the method's kind of profile, and the knots of its curve.
@@ -109,7 +109,7 @@ def _method_cost(
     # a row per step, with the columns block, thread, length, size (indices), ratio, rows, context
     steps = _steps_of(visits)
     num_nodes = steps["rows"].to_numpy()  # of each step's tree [steps]
-    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), num_nodes)  # an index
+    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), num_nodes)
     # rows that the target computes [steps]
     padded_rows = [padded_size(rows) for rows in num_nodes] if is_padded else num_nodes
     thread_indices = range(len(bench.thread_counts))
@@ -131,7 +131,7 @@ def _method_cost(
     # a block has no step of one knot, it gets the time of the other.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
-    shape = (len(bench.steps), len(thread_indices), num_knots)  # `bench.steps` has the blocks
+    shape = (len(bench.steps), len(thread_indices), num_knots)  # an entry of `steps` per block
     return MethodCost(
         kind=measured.kind.name,
         is_padded=is_padded,
@@ -142,9 +142,11 @@ def _method_cost(
 
 
 def _added_to_prefills(visits: Sequence[Visit], units: FloatArray) -> FloatArray:
-    """The time that a method adds to prefills [blocks, lengths], the median over its visits.
+    """Compute the time that a method adds to prefills [blocks, lengths], the median over its
+    visits.
 
-    In vanilla's steps at the middle length; `units` has vanilla's step at each length [lengths].
+    Times are in vanilla's steps at the middle length. `units` has vanilla's step at each length in
+    this unit [lengths].
     """
     import pandas as pd
 
@@ -159,10 +161,10 @@ def _added_to_prefills(visits: Sequence[Visit], units: FloatArray) -> FloatArray
 
 
 def _steps_of(visits: Sequence[Visit]) -> DataFrame:
-    """A row per measured step, in the order of the visits.
+    """Make a frame with a row per measured step, in the order of the visits.
 
-    The columns are "block"; the indices "thread", "length" and "size" (of the draft); "ratio", the
-    step's time / vanilla's; "rows", the nodes of the tree; "context", the tokens before the step.
+    The columns are `block`; `thread`, `length` and `size`, which are indices; `ratio`, the step's
+    time / vanilla's; `rows`, the nodes of the tree; `context`, the tokens before the step.
     """
     import pandas as pd
 
@@ -181,7 +183,7 @@ def _steps_of(visits: Sequence[Visit]) -> DataFrame:
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
-    """The variance of a setting's log time, from log differences between equal settings."""
+    """Compute the variance of log(time) of a setting, from log differences of equal settings."""
     if not differences:
         return 0.0
     # var(a - b) = 2 * var(a)
@@ -189,7 +191,7 @@ def variance_of_pairs(differences: Sequence[float]) -> float:
 
 
 def _log_difference(visits: Sequence[Visit]) -> float:
-    """The mean log of a step's time with one drafter of the largest size, less the other's."""
+    """Compute the mean log(time of a step) of one drafter of the largest size, less the other's."""
     import pandas as pd
 
     largest = max(visit.size.number for visit in visits)  # index of the largest size
@@ -200,7 +202,7 @@ def _log_difference(visits: Sequence[Visit]) -> float:
 
 
 def _nested(numbers: Iterable[Any]) -> Any:
-    """The numbers as nested tuples, rounded to `NUM_DIGITS`."""
+    """Turn numbers into nested tuples, rounded to `NUM_DIGITS`."""
     return tuple(
         float(f"{number:.{NUM_DIGITS}g}") if isinstance(number, float) else _nested(number)
         for number in numbers

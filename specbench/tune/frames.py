@@ -1,4 +1,4 @@
-"""Data frames of profiles, cost curves and predictions."""
+"""Put profiles, cost curves and predictions into data frames."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def profile_frame(profile: Profile, method_key: str) -> DataFrame:
-    """One row per step of a replayed setting.
+    """Make a frame with one row per step of a replayed setting.
 
-    The columns are `prompt`, `prompt_tokens`, `accepted` and `rows`, and how many `times` the step
+    The columns are `prompt`, `prompt_tokens`, `accepted`, `rows`, and `times`: how often the step
     is expected.
     """
     import pandas as pd
@@ -35,9 +35,10 @@ def profile_frame(profile: Profile, method_key: str) -> DataFrame:
 
 
 def curve_frame(curve: Curve) -> DataFrame:
-    """One row per `block`, number of `threads`, `context` (tokens) and number of `rows`.
+    """Make a frame with one row per `block`, number of `threads`, `context` and number of `rows`.
 
-    The column `steps` has the time of such a step of the target in steps of vanilla.
+    `context` is a number of tokens. The column `steps` has the time of such a step of the target,
+    in steps of vanilla.
     """
     import pandas as pd
 
@@ -48,7 +49,7 @@ def curve_frame(curve: Curve) -> DataFrame:
 
 
 def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
-    """One row per setting, with the fields of `Prediction` except `options`."""
+    """Make a frame with one row per setting, and the fields of `Prediction` except `options`."""
     import pandas as pd
 
     columns = [name for name in Prediction.__slots__ if name != "options"]

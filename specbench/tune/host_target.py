@@ -1,4 +1,4 @@
-"""A stand-in for the target of methods that draft from tokens alone."""
+"""A stand-in for the target, for methods that draft from tokens alone."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -8,7 +8,7 @@ from specbench.tune.profile_file import Profile
 
 
 def host_target(profile: Profile) -> Target:
-    """A target on the CPU with the vocabulary of a profile's model, and without weights."""
+    """Make a target on the CPU that has the vocabulary of a profile's model, but no weights."""
     import torch
 
     device = torch.device("cpu")

@@ -1,4 +1,4 @@
-"""A kind of profile: how a method's drafts are recorded, and how settings are replayed."""
+"""A kind of profile: how drafts are recorded, and how settings are replayed from them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from specbench.tune.recorder import Recorder
 
 
 class SizedDraft(NamedTuple):
-    """A size of a method's draft that a cost curve times."""
+    """A size of a method's drafts that a cost curve times."""
 
     knot: dict[str, int]
-    """Values of the kind's axes."""
+    """The size, as a value on each axis of the kind."""
     options: MethodOptions
-    """Options that make drafts of this size."""
+    """The options that make drafts of this size."""
 
 
 class Kind(ABC):
-    """Base of all kinds. One object serves all methods of the kind."""
+    """The base of all kinds. One object serves all methods of the kind."""
 
     name: str
-    """The name of its module, as in `Drafter.profile` and the files of profiles."""
+    """The name of the module. `Drafter.profile` and the files of profiles use it."""
     free_options: Collection[str] = ()
-    """Options that may have other values than were recorded. A tune tries them."""
+    """Options whose values may differ from the recorded ones. A tune tries other values."""
     bounded_options: Collection[str] = ()
     """The free options whose recorded value is the largest that can be replayed."""
     has_candidates: bool = False
     """True if the candidates of trees are recorded, so that `longest_path` can measure them."""
     array_names: Collection[str] = ()
-    """Names of the arrays that a profile stores of a method's drafts."""
+    """The names of the arrays that a profile stores for a method's drafts."""
     is_recorded: bool = True
-    """False if drafts are made again from the tokens, so that any option may differ."""
+    """False if drafts are made again from the tokens. Then any option may differ."""
 
     def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
-        """A drafter that records what `drafter` proposes along an answer's tokens."""
+        """Make a drafter that records what `drafter` proposes along the tokens of an answer."""
         raise TypeError(f"{type(self).__name__} does not implement record()")
 
     @abstractmethod
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """The drafts of a setting at each position of the stored answers.
+        """Make a function that returns the draft of a setting at a position of a stored answer.
 
         Args:
             profile: has the method, if its drafts are recorded.
@@ -62,39 +62,40 @@ class Kind(ABC):
 
     @abstractmethod
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
-        """The sizes of drafts that a cost curve measures, with `options` as the largest.
+        """Yield the sizes of drafts that a cost curve measures, with `options` as the largest.
 
-        They are all combinations of the axes' values, the last axis fastest.
+        They are all combinations of values on the axes, with the last axis fastest.
         """
 
     @abstractmethod
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The settings that a tune tries, beside the paper's.
+        """Yield the settings that a tune tries, besides the paper's.
 
-        `options` are the recorded options. Settings outside of the profile are left out later.
+        `options` are the recorded options. Settings that the profile does not cover are left out
+        later.
         """
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
-        """The most tokens that follow a position of an answer and lie on one path of candidates."""
+        """Count the most next tokens of an answer that lie on one path of the candidates."""
         raise TypeError(f"{type(self).__name__} does not implement longest_path()")
 
     def best_trees(
         self, profile: Profile, label: str, prompts: Collection[str]
     ) -> dict[int, list[Ranks]]:
-        """Static trees made for a method from answers to these prompts, by number of rows."""
+        """Make static trees for a method from the answers to these prompts, by number of rows."""
         return {}
 
     def knots(self, sizes: Sequence[SizedDraft]) -> list[dict[str, int]]:
-        """The knots of a method's cost, given the sizes that were measured."""
+        """List the knots of a method's cost, given the sizes that were measured."""
         return [size.knot for size in sizes]
 
     def knot_numbers(self, size_numbers: IntArray, rows: IntArray) -> IntArray:
-        """The index of each step's knot [steps], from the index of its size and its rows."""
+        """Find the index of each step's knot, from the index of its size and its rows [steps]."""
         return size_numbers
 
 
 def find_kind(name: str) -> Kind:
-    """The kind of this name.
+    """Import the kind with this name.
 
     Raises:
         UserError: no kind has the name.

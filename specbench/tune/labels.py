@@ -1,10 +1,10 @@
-"""Methods by their labels, as profiles and cost curves name them."""
+"""Read the labels by which profiles and cost curves name methods."""
 
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 
 
 def read_label(label: str) -> MethodChoice:
-    """The method and the options that a label names. It has only the last part of a file's path."""
+    """Read the method and the options in a label, where a path has only its last part."""
     (choice,) = RunSpec(methods=(label,)).choices
     return choice

@@ -1,4 +1,4 @@
-"""Plots of a tune: the cost curve, the best settings by size, and predictions against runs."""
+"""Plot a tune: the cost curve, the best settings by size, and predictions against measurements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 
 class MeasuredPrediction(NamedTuple):
-    """A prediction with the speedup measured later."""
+    """A prediction, with the speedup that was measured later."""
 
     prediction: Prediction
     measured: float
 
 
 def cost_curve(curve: Curve) -> Plot:
-    """A line chart of the time of a step by rows, a line per number of threads and prompt length.
+    """Plot the time of a step by rows, with a line per number of threads and prompt length.
 
-    Rows are the tokens that a step computes. Prompt lengths are in tokens. Times are in steps of
-    vanilla, the median over the curve's blocks (each measures all steps). The chart is drawn when
-    the plot is saved.
+    Prompt lengths are in tokens. Times are in steps of vanilla, the median over the curve's blocks.
+    The chart is drawn when the plot is saved.
     """
     title = "Time of a step by rows"
     # `curve.steps` [blocks, threads, lengths, rows]
@@ -71,11 +70,11 @@ def cost_curve(curve: Curve) -> Plot:
 
 
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
-    """A heat map of a method's best predicted speedup, by the depth and the nodes of its tree.
+    """Plot a method's best predicted speedup by the depth and the nodes of its tree.
 
-    The best is over all other options, such as `top_k`. All predictions are of one method on one
-    machine. Predictions that do not name `depth` and `total_tokens` (nodes) are left out; None if
-    no prediction is left. The map is drawn when the plot is saved.
+    The best is over all other options, such as `top_k`. All predictions are for one method on one
+    machine. Predictions without `depth` and `total_tokens` (nodes) are left out; the result is None
+    if no prediction is left. The map is drawn when the plot is saved.
     """
     import pandas as pd
 
@@ -126,10 +125,10 @@ def _draw_cells(axes: Axes, speedups: np.ndarray[Any, Any]) -> None:
 
 
 def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
-    """A scatter plot of measured against predicted speedups, a point per setting.
+    """Plot measured against predicted speedups, with a point per setting.
 
-    `pairs` has, per setting, the prediction and the speedup measured later. None without pairs.
-    The chart is drawn when the plot is saved.
+    `pairs` has the prediction and the measured speedup of each setting. None without pairs. The
+    chart is drawn when the plot is saved.
     """
     if not pairs:
         return None

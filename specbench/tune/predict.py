@@ -1,4 +1,4 @@
-"""Predict the speedup of settings: steps replayed from a profile, times from a cost curve."""
+"""Predict the speedup of settings, with steps from a profile and times from a cost curve."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Prediction:
     """The predicted speedup of a setting over all tasks, with its 95 % interval."""
 
     method: str
-    """Registered name."""
+    """The registered name of the method."""
     settings: str
     """The setting as it is spelled on the command line."""
     options: dict[str, Any]
     """The options that `settings` names, with their values."""
     speedup: float
-    """Mean over tasks."""
+    """The mean over tasks."""
     low: float
-    """Lower end of the interval."""
+    """The lower end of the interval."""
     high: float
-    """Upper end of the interval."""
+    """The upper end of the interval."""
     mat: float
-    """Mean accepted tokens of the replayed steps."""
+    """The mean accepted tokens of the replayed steps."""
     threads: int
-    """CPU threads that the setting decodes with."""
+    """The number of CPU threads that the setting decodes with."""
     seconds: float
-    """Predicted seconds of all answers with the setting."""
+    """The predicted seconds of all answers with the setting."""
     missed: float
-    """Share of a dynamic tree's expansions that the profile lacks."""
+    """The share of the expansions of dynamic trees that the profile lacks."""
     machine: str
     """The machine of the cost curve."""
 
@@ -57,7 +57,7 @@ def predict(
     prompts: Collection[str] | None = None,
     is_strict: bool = True,
 ) -> list[Prediction]:
-    """The speedup of settings on the machine of a cost curve, in their order.
+    """Predict the speedup of settings on the machine of a cost curve, in the order of the settings.
 
     `predict(profile, curve, ["eagle2:total_tokens=12,depth=3,top_k=4", "pld"])`
 
@@ -126,10 +126,10 @@ def predict_with(
 
 
 def _check_fit(profile: Profile, curve: Curve) -> None:
-    """Refuse a profile and a curve of different work.
+    """Refuse a profile and a curve that were not made for the same work.
 
     Raises:
-        UserError: model, number format or temperature differ.
+        UserError: the model, the number format or the temperature differs.
     """
     header = profile.header
     values_of_profile = {
@@ -160,11 +160,11 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     """
     method = profile.method_of(setting)
     curve = model.curve
-    label = curve_label(curve, method)  # the method as the curve spells it
+    label = curve_label(curve, method)  # the spelling of the method in the curve
     options = asdict(method.options)  # all options of the setting, by name
-    walks = replay(profile, setting)  # per answer: the setting's steps over it
-    # How often vanilla and the setting pay each cost of the curve: a row per sample, with the sum
-    # over the answers to all turns of the prompt.
+    walks = replay(profile, setting)  # the steps of the setting over each answer
+    # How often vanilla and the setting pay each cost of the curve, with a row per sample. A row is
+    # the sum over the answers to all turns of the prompt.
     cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)
     # expansions of dynamic trees (nodes whose children were drafted), and those not recorded
@@ -173,7 +173,9 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     return Prediction(
         method=method.method.name,
         settings=setting,
-        options={name: options[name] for name in method.asked.given},  # those that `setting` names
+        options={
+            name: options[name] for name in method.asked.given
+        },  # only those that `setting` names
         speedup=estimated.speedup,
         # the 95 % interval of log(speedup) is log(speedup) +- `half_width`
         low=estimated.speedup * math.exp(-estimated.half_width),
@@ -183,13 +185,13 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         # `vanilla_steps`: the time of all answers with the setting, in steps of vanilla of
         # `vanilla_s` seconds
         seconds=estimated.vanilla_steps * curve.vanilla_s,
-        missed=num_missed / max(1, num_expanded),  # 1: methods without expansions miss none
+        missed=num_missed / max(1, num_expanded),  # methods without expansions miss none
         machine=curve.about["machine"],
     )
 
 
 def curve_label(curve: Curve, method: RunMethod) -> str:
-    """The label of a method in a cost curve: the method with the options that were measured.
+    """Find the label of a method in a cost curve, which has the options that were measured.
 
     The curve must have the method with the same weights, compared by the last part of their path.
     All other options may differ.

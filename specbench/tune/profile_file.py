@@ -1,7 +1,7 @@
-"""Acceptance profiles: what methods draft at every position of vanilla's answers; their files.
+"""Acceptance profiles and their files: what methods draft at every position of vanilla's answers.
 
-A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine. The
-kind (`specbench.tune.kinds`) defines the meaning of an array of drafts.
+A profile is valid for one model, its methods' weights, prompts and temperature, on any machine. The
+kind of a profile (`specbench.tune.kinds`) defines what an array of drafts means.
 """
 
 from __future__ import annotations
@@ -32,64 +32,64 @@ from specbench.types import ProfileKind, Sampling, StopReason
 PROFILE_FILE = "profile.json"
 ARRAYS_FILE = "profile.npz"
 MOST_BYTES = 50_000_000
-"""Largest size of a profile's arrays, so that a repository can hold them."""
+"""The largest size of a profile's arrays, so that a repository can hold them."""
 
 Arrays = Mapping[str, NDArray[Any]]
-"""The recorded data of a method by name, with a row per position."""
+"""The recorded arrays of a method, by name. Each has a row per position."""
 
 
 class AnswerHeader(msgspec.Struct, frozen=True):
-    """One of vanilla's answers. Its token ids, and its prompt's, are in the arrays."""
+    """One of vanilla's answers. The token ids of the answer and of its prompt are in the arrays."""
 
     prompt: str
-    """Name of the prompt, "task/sample_id/turn"."""
+    """The name of the prompt, "task/sample_id/turn"."""
     prompt_tokens: int
-    """Tokens of the prompt."""
+    """The number of tokens of the prompt."""
     num_tokens: int
-    """Tokens of the answer, EOS included."""
+    """The number of tokens of the answer, EOS included."""
     limit: int
-    """Most tokens that the answer could have had."""
+    """The most tokens that the answer could have had."""
     stop_reason: StopReason | None
-    """Reason why the answer ended: an end token, the budget, or the model's context length."""
+    """Why the answer ended: an end token, the budget, or the model's context length."""
     sha256: str
-    """Hash of the token ids of prompt and answer."""
+    """The hash of the token ids of prompt and answer."""
 
 
 class ProfiledMethod(msgspec.Struct, frozen=True):
-    """A method of a profile: the kind of data that is stored, and how it was drafted."""
+    """A method of a profile: the kind of the stored arrays, and how the method drafted."""
 
     kind: ProfileKind
-    """Name of the kind of data."""
+    """The name of the kind."""
     has_fixed_size: bool
-    """True if its drafts are as long at the end of an answer as elsewhere."""
+    """True if its drafts are not shorter at the end of an answer."""
     about: MethodHeader
     """The method, with the options of the recorded drafts and its weights."""
 
 
 class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The file `profile.json`."""
+    """The content of the file `profile.json`."""
 
     schema: int = SCHEMA
     model: ModelHeader
     """The target."""
     methods: dict[str, ProfiledMethod]
-    """Profiled methods, by the requested spelling."""
+    """The profiled methods, by the spelling that was requested."""
     sampling: Sampling
     """Temperature, top-p and top-k of the answers."""
     max_new_tokens: int
-    """Most tokens of an answer."""
+    """The most tokens of an answer."""
     vocab_size: int
-    """Size of the target's vocabulary."""
+    """The size of the target's vocabulary."""
     prompts: tuple[PromptsHeader, ...]
     """The sets of prompts."""
     answers: tuple[AnswerHeader, ...]
     """The answers, in the order of the arrays."""
     num_left_out: int
-    """Number of answers that some method did not reproduce, because of rounding."""
+    """The number of answers that some method did not reproduce because of rounding."""
     versions: dict[str, str]
-    """Versions of specbench, torch and transformers."""
+    """The versions of specbench, torch and transformers."""
     arrays_sha256: str = ""
-    """Hash of `profile.npz`."""
+    """The hash of `profile.npz`."""
 
 
 class Answer(NamedTuple):
@@ -105,7 +105,7 @@ class Answer(NamedTuple):
     token_ids: tuple[int, ...]
     """Tokens of the answer."""
     drafts: Mapping[str, Arrays]
-    """Recorded arrays by method, with a row per position."""
+    """The recorded arrays of each method, with a row per position."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Profile:
     answers: tuple[Answer, ...]
 
     def methods_of(self, settings: Sequence[str]) -> list[RunMethod]:
-        """The methods that texts name, with the paper's options for the profile's model.
+        """Parse methods with their options. Other options have the paper's values for the model.
 
         Raises:
             UserError: an unknown method or option, or a wrong value.
@@ -128,7 +128,7 @@ class Profile:
         return [method.for_target(num_parameters) for method in methods]
 
     def method_of(self, setting: str) -> RunMethod:
-        """The method that a setting names, with the paper's options for the profile's model.
+        """Parse a setting: a single method with its options. Others have the paper's values.
 
         Raises:
             UserError: the text names no method or several, or an option or value is wrong.
@@ -143,7 +143,7 @@ class Profile:
         return methods[0]
 
     def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
-        """Refuse another model, or other weights of a method; the error has both values.
+        """Refuse another model, or other weights of a method. The error names both values.
 
         Raises:
             UserError: the profile does not fit this model and these methods.
@@ -182,11 +182,11 @@ class Profile:
             write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
     def _arrays(self) -> Arrays:
-        """The arrays of `profile.npz` by name, each with the rows of all answers in turn.
+        """Join the arrays of all answers, by their names in `profile.npz`.
 
-        "prompt_ids" and "token_ids" have the token ids of prompts and of answers. "label/name" has
-        an array of a method's drafts, with a row per position of the answers; the label is the
-        method with its options, the name is the array's.
+        The rows of the answers follow each other. "prompt_ids" and "token_ids" have the token ids
+        of prompts and of answers. "label/name" has an array of a method's drafts, with a row per
+        position of the answers. The label is the method with its options.
         """
         per_answer: dict[str, list[NDArray[Any]]] = {}  # by name in the file: an array per answer
         for answer in self.answers:
@@ -201,7 +201,7 @@ class Profile:
 
 
 def too_large(size: int) -> UserError:
-    """The error for a profile of this size in bytes."""
+    """Make the error about a profile of this size in bytes."""
     return UserError(
         f"The profile has about {size:,} bytes, more than {MOST_BYTES:,}.",
         "Give fewer prompts (--limit N), or profile the methods one by one.",
@@ -209,9 +209,9 @@ def too_large(size: int) -> UserError:
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The rows of all answers in one array, padded with zeros to the same width.
+    """Join the rows of all answers in one array, padded with zeros to the same width.
 
-    The drawn chains of a short answer may all be shorter, which makes its rows narrower.
+    The rows of a short answer are narrower if all of its drawn chains are shorter.
     """
     if arrays[0].ndim == 2:
         width = max(array.shape[1] for array in arrays)
@@ -220,7 +220,7 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def packed(arrays: Arrays) -> bytes:
-    """A compressed file of arrays."""
+    """Compress arrays into the content of a file."""
     buffer = BytesIO()
     by_name: dict[str, Any] = dict(arrays)
     np.savez_compressed(buffer, **by_name)
@@ -228,5 +228,5 @@ def packed(arrays: Arrays) -> bytes:
 
 
 def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-    """The hash of the token ids of a prompt and its answer, one after the other."""
+    """Hash the token ids of a prompt, followed by those of its answer."""
     return sha256(np.array([*prompt_ids, *token_ids], np.int32).tobytes()).hexdigest()

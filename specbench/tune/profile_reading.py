@@ -1,4 +1,4 @@
-"""Reading a profile's files, with checks of their content."""
+"""Read a profile's files, and check their content."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def read_profile(folder: str | Path) -> Profile:
     with reading(arrays_path, "Profile", hint):  # errors of a damaged file become UserErrors
         npz_bytes = arrays_path.read_bytes()
         digest = sha256(npz_bytes).hexdigest()
-        if digest != header.arrays_sha256:  # the file was changed after the header was written
-            # 12 digits are enough to tell two hashes apart
+        if digest != header.arrays_sha256:  # the file has changed since the header was written
+            # 12 digits are enough to see that hashes differ
             named_hash = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {named_hash}.", hint)
         # by name: "prompt_ids", "token_ids", and "label/name" for drafts of a method
         arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))
-        # the first of all problems as a sentence; None if all is well
+        # a sentence about the first problem; None if all is well
         problem = next(chain(_problems(header, arrays), _wrong_kinds(header, arrays)), None)
         if problem:
             raise UserError(f"{header_path} does not fit its arrays: {problem}", hint)
@@ -55,11 +55,11 @@ def read_profile(folder: str | Path) -> Profile:
 
 
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """Sentences about the arrays of a profile that do not fit the answers in its header.
+    """Yield sentences about arrays of a profile that do not fit the answers in its header.
 
-    There is a sentence if token ids are missing; otherwise a sentence per array of a method that
-    the header lacks, per array of a wrong length, and per answer whose tokens do not have the hash
-    in the header.
+    If token ids are missing, there is one sentence. Otherwise there is a sentence per array of a
+    method that the header lacks, per array of a wrong length, and per answer whose tokens do not
+    have the hash in the header.
 
     Args:
         header: describes each answer, in the order of the arrays: its lengths in tokens, its hash.
@@ -89,7 +89,7 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
 
 
 def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per method whose kind is unknown, or whose arrays do not belong to its kind."""
+    """Yield a sentence per method whose kind is unknown, or whose arrays do not fit its kind."""
     has_positions = any(answer_header.num_tokens > 1 for answer_header in header.answers)
     for label, method in header.methods.items():
         stored = {name.rpartition("/")[2] for name in arrays if name.rpartition("/")[0] == label}
@@ -100,7 +100,7 @@ def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
 
 
 def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:
-    """The answers of a profile with their drafts, split from the arrays of its file.
+    """Split the arrays of a profile into the answers with their drafts.
 
     Args:
         header: has the length of each prompt and answer in tokens, and the methods by label.
@@ -119,7 +119,7 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
     }
     answers = []
     for answer_index, answer_header in enumerate(header.answers):
-        # this answer's arrays by label, then by the array's name
+        # the arrays of this answer, by label and then by name
         drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
         for name, arrays_by_answer in draft_arrays.items():
             label, _, array_name = name.rpartition("/")

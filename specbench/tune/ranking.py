@@ -1,5 +1,6 @@
-"""The settings of a method that are measured: the fastest by prediction, the paper's, and others
-drawn at random.
+"""Rank the settings of a method by prediction, and pick those that are measured.
+
+They are the fastest by prediction, the paper's, and others drawn at random.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""All settings of a method are predicted for at least this many answers, or all if there are fewer.
-"""
+"""All settings of a method are predicted for at least this many answers, if there are so many."""
 NUM_KEPT = 12
-"""Number of the fastest settings that are then predicted for all answers of the first half."""
+"""This many of the fastest settings are then predicted for all answers of the first half."""
 NUM_BEST = 2
-"""Number of the fastest settings by prediction that are measured per method."""
+"""The number of the fastest settings by prediction that are measured for each method."""
 
 
 class Halves(NamedTuple):
-    """Names of the answers to choose settings by, and of the answers to measure them on."""
+    """The names of the answers by which settings are chosen, and on which they are measured."""
 
     first: set[str]
     second: set[str]
 
 
 def halves(profile: Profile) -> Halves:
-    """The names of a profile's answers in two halves, to choose settings by and to measure on.
+    """Divide a profile's answers into a half to choose settings by and a half to measure them on.
 
-    The samples of a task go to the first and the second half alternately, with all turns. A name
-    is "task/sample_id/turn". If no task has a second sample, both halves have all names.
+    The result has names, "task/sample_id/turn". The samples of a task go to the first and the
+    second half alternately, with all turns. If no task has a second sample, both halves have all
+    names.
     """
     split = Halves(first=set(), second=set())
     # by task: the number of each sample ("task/sample_id") within its task, from 0
@@ -53,7 +54,7 @@ def halves(profile: Profile) -> Halves:
 def ranked_settings(
     profile: Profile, model: CostModel, label: str, prompts: Collection[str]
 ) -> list[str]:
-    """The settings of a method that can be tried, the fastest by prediction first.
+    """List the settings of a method that can be tried, the fastest by prediction first.
 
     Settings are spelled as on the command line. All settings are predicted for a few answers. Then
     the `NUM_KEPT` fastest are predicted again for all answers to `prompts`, and ranked anew; the
@@ -67,7 +68,7 @@ def ranked_settings(
     """
 
     def by_speed(settings: Sequence[str], answer_names: Collection[str]) -> list[str]:
-        """The settings, the fastest by prediction for these answers first."""
+        """Sort settings by their predicted speed for these answers, the fastest first."""
         predictions = predict_with(model, profile, settings, prompts=answer_names, is_strict=False)
         # settings that profile or curve do not cover get no prediction
         fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
@@ -86,7 +87,8 @@ def ranked_settings(
 def settings_to_measure(
     ranked: Sequence[str], paper: str, draw: Random, num_drawn: int
 ) -> list[str]:
-    """The settings of a method to measure: the best, the paper's, and `num_drawn` of the rest.
+    """Pick the settings of a method to measure: the best, the paper's, and some drawn from the
+    rest.
 
     `ranked` has all settings, the fastest by prediction first. `draw` draws from the rest.
     """
@@ -97,7 +99,7 @@ def settings_to_measure(
 
 
 def _tree_settings(profile: Profile, label: str, prompts: Collection[str]) -> list[str]:
-    """Settings with the best static trees of several sizes, spelled as on the command line.
+    """Spell settings with the best static trees of several sizes, as on the command line.
 
     Args:
         profile: has the method.
@@ -105,8 +107,8 @@ def _tree_settings(profile: Profile, label: str, prompts: Collection[str]) -> li
         prompts: names of the answers that the trees are made for.
     """
     kind = find_kind(profile.header.methods[label].kind)
-    # each tree as the ranks on the path of each node, such as (0, 2); no path if no answer has a
-    # token with a rank
+    # A tree is a list of paths, one per node, such as (0, 2). It is empty if no answer has a token
+    # with a rank.
     trees = kind.best_trees(profile, label, prompts).values()
     return [
         spelling(profile, label, {"tree": json.dumps(sorted(paths))}) for paths in trees if paths

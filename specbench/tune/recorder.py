@@ -14,8 +14,8 @@ from specbench.tune.profile_file import Arrays
 class Recorder(Drafter, ABC):
     """Lets a drafter draft at every position of `answer`, but gives the target only the root.
 
-    So the target's answer is vanilla's, and every step emits one token. `answer` has vanilla's
-    token ids. A kind of profile overrides `record` and `arrays`.
+    So the target gives vanilla's answer, and every step emits one token. `answer` has vanilla's
+    token ids. Each kind of profile overrides `record` and `arrays`.
     """
 
     tree_sizes = (1,)

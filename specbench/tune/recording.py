@@ -1,4 +1,4 @@
-"""Record a profile: vanilla answers each prompt, and each method drafts along its answer."""
+"""Record a profile: vanilla answers each prompt, and each method drafts along the answer."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from specbench.tune.profile_file import (
 from specbench.types import BASELINE, Completion, Record, Request
 
 MOST_POSITION_BYTES = 4096
-"""Most compressed bytes of a method's data per position: more are seldom needed, and a profile of a
-few hundred answers stays below `MOST_BYTES`.
+"""The most compressed bytes of a method's data per position. More are seldom needed, and a profile
+of a few hundred answers stays below `MOST_BYTES`.
 """
 ZIP_BYTES = 1000
-"""Bytes allowed in addition, for the names and sizes in a file of arrays."""
+"""The bytes allowed in addition, for names and sizes in a file of arrays."""
 
 
 class _AnswerBackend(EngineBackend):
-    """The engine, which keeps its last request with the answer."""
+    """The engine. It keeps its last request and the answer to it."""
 
     last_request: Request
     last_completion: Completion
@@ -58,20 +58,20 @@ class _NoRecords:
 
 
 def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
-    """Record a profile: what methods draft at each position of vanilla's answers to all prompts.
+    """Record what methods draft at each position of vanilla's answers to all prompts of a plan.
 
     Args:
         engine_plan: the model, the methods and the prompts.
         progress: receives the events and messages.
-        is_named: True if the user named the methods: then a method that can have no profile is
-            refused, otherwise it is left out.
+        is_named: True if the user named the methods. Then a method that can have no profile is
+            refused; otherwise it is left out.
 
     Raises:
         UserError: a named method can have no profile, or the profile would be too large.
         SpecbenchError: vanilla failed, or no answer was reproduced by all methods.
     """
     plan = engine_plan.plan
-    methods = tuple(  # with the options that their drafts are recorded with
+    methods = tuple(  # with the options for recording
         method.with_options(method.options.profiled()) for method in engine_plan.setup.methods
     )
     setup = replace(engine_plan.setup, methods=methods)
@@ -82,20 +82,20 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     profiled_methods = {
         method.label: ProfiledMethod(
             kind=kind_names[method.label],
-            has_fixed_size=drafters[method.label].has_fixed_size,  # also at an answer's end
+            has_fixed_size=drafters[method.label].has_fixed_size,  # even at the end of an answer
             about=method.describe(),  # options and weights
         )
         for method in methods
         if method.label in kind_names
     }
-    # Nothing is recorded of methods that draft from text alone: a replay drafts again.
+    # Methods that draft from text alone are not recorded, since a replay drafts again.
     recorded_drafters = {
         label: drafters[label] for label, kind in kind_names.items() if find_kind(kind).is_recorded
     }
     vanilla_alone = tuple(method for method in methods if method.label == BASELINE)
     setup = replace(setup, methods=vanilla_alone)  # vanilla gives the answers
     plan = replace(plan, setup=setup)
-    with _AnswerBackend(setup, loaded=loaded) as backend:  # keeps its last request and answer
+    with _AnswerBackend(setup, loaded=loaded) as backend:  # it keeps its last request and answer
         progress.started(plan.num_records)  # number of answers that vanilla will give
         answers = tuple(_record_answers(backend, plan, recorded_drafters, progress))
         progress.finished()
@@ -122,7 +122,7 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
 def _record_answers(
     backend: _AnswerBackend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
 ) -> Iterator[Answer]:
-    """Yield each of vanilla's answers with the drafts of all methods along it.
+    """Yield each of vanilla's answers with the drafts that all methods make along it.
 
     The answers come in the order of the plan. An answer is left out if a method does not reproduce
     it because of rounding.
@@ -166,9 +166,9 @@ def recorded_answer(
 ) -> Answer | None:
     """Record the drafts of all methods along one of vanilla's answers.
 
-    For each method the request is decoded once more. The method drafts at each token, but the
-    target verifies no draft token, so that the completion should be vanilla's again. None if the
-    completion of any method differs from vanilla's because of rounding.
+    The request is decoded once more for each method. The method drafts at each token, but the
+    target verifies no draft token, so the completion should be vanilla's again. The result is None
+    if rounding makes the completion of any method differ.
 
     Args:
         prompt: name of the prompt, "task/sample_id/turn".
@@ -177,8 +177,8 @@ def recorded_answer(
         request: the prompt, with its sampling.
         vanilla: the completion of the request by vanilla.
     """
-    drafts: dict[str, Arrays] = {}  # by label: what the method's kind of profile keeps
-    is_reproduced = True  # until a method's completion differs from `vanilla`
+    drafts: dict[str, Arrays] = {}  # by label: the arrays that the method's kind keeps
+    is_reproduced = True  # False if a completion differs from `vanilla`
     is_sampled = not request.sampling.is_greedy
     # A recorder replaces the draws of a sampled draft by the answer's tokens. A captured graph
     # would repeat these tokens at later steps, so nothing is captured (`paused`).
@@ -204,7 +204,7 @@ def recorded_answer(
 
 
 def _num_bytes(label: str, arrays: Arrays) -> int:
-    """Compressed size in bytes of a method's drafts along one answer.
+    """Compute the compressed size of a method's drafts along one answer, in bytes.
 
     Args:
         label: the method, for the error.

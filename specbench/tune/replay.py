@@ -1,7 +1,7 @@
-"""The steps of any setting in a profile over its stored answers: accepted tokens and rows.
+"""Replay the steps of any setting in a profile over the stored answers.
 
-A step begins where the last one ended. Nothing is averaged over positions. If the tokens of a chain
-are drawn, each number of accepted tokens has a probability, and numbers of steps are expected
+A step begins where the last one ended, and nothing is averaged over positions. If the tokens of a
+chain are drawn, each number of accepted tokens has a probability, and numbers of steps are expected
 values.
 """
 
@@ -19,7 +19,7 @@ from specbench.tune.profile_file import Answer, Profile, ProfiledMethod
 
 
 def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Walk]:
-    """The steps of a method's setting over each answer, in the order of the profile's answers.
+    """Replay a method's setting: its steps over each answer, in the order of the answers.
 
     `replay(profile, "eagle2:total_tokens=12,depth=3,top_k=4")`
 
@@ -53,11 +53,10 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
 
 
 def oracle(profile: Profile, label: str) -> list[Walk]:
-    """The steps over each answer if a method always drafted the best path of its candidates.
+    """Replay a method that always drafts the best path of its candidates.
 
-    The best path has the most tokens that the answer continues with. The draft of a step is the
-    root and this path alone. No tree of the candidates recorded at its position would have more
-    accepted tokens.
+    The best path has the most tokens with which the answer continues. The draft of a step is the
+    root with this path alone. No tree of the recorded candidates would have more accepted tokens.
 
     Args:
         profile: has the candidates of the method's trees.
@@ -66,7 +65,7 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     Raises:
         UserError: the label has no recorded candidates of trees.
     """
-    profiled = profile.header.methods.get(label)  # None: not in the profile
+    profiled = profile.header.methods.get(label)  # None if it is not in the profile
     kind = find_kind(profiled.kind) if profiled is not None else None
     if kind is None or not kind.has_candidates:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
@@ -74,19 +73,19 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer; `wanted_length` is not used."""
         num_right = kind.longest_path(answer, label, position)  # tokens on the best path
-        # a draft with a single possible number of accepted tokens
+        # The number of accepted tokens is certain.
         return certain(num_nodes=1 + num_right, num_accepted=num_right)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
 
 def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
-    """The expected steps over one of vanilla's answers, from the second token on.
+    """Compute the expected steps over one of vanilla's answers, from the second token on.
 
-    The prefill emits the first token. A position is a number of answer tokens so far. The expected
-    number of steps at a position is the expected number of earlier steps that end there: one or
-    zero, unless draft tokens are drawn. With a schedule of draft lengths, there is a step per
-    position and per draft length that is wanted there.
+    The prefill emits the first token. A position is a number of tokens of the answer so far. The
+    expected number of steps at a position is the expected number of earlier steps that end there.
+    It is one or zero unless draft tokens are drawn. With a schedule of draft lengths, there is a
+    step per position and per draft length that is wanted there.
 
     Args:
         answer: the tokens that the steps emit, with the drafts that were recorded along them.
@@ -134,11 +133,13 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 
 
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
-    """The first option of a setting that a profiled method does not cover, as a clause of an error.
+    """Describe the first option of a setting that a profiled method does not cover; "" if it covers
+    all.
 
-    "" if the method covers all. The setting's options may differ from the recorded ones as the
-    method's kind of profile allows: a free option may have any value, a bounded one none that is
-    larger. Another option must be equal if the user named it for the setting or for the profile.
+    The result is a clause of an error. The setting's options may differ from the recorded ones as
+    the method's kind of profile allows. A free option may have any value, but a bounded option no
+    larger one. Any other option must be equal if the user named it for the setting or for the
+    profile.
 
     Args:
         label: the method as it was profiled.
@@ -159,7 +160,7 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
 
 
 def _drafts_of(profile: Profile, setting: str) -> DraftAt:
-    """A function that returns the draft of a setting at a position of a stored answer.
+    """Make a function that returns the draft of a setting at a position of a stored answer.
 
     The drafts are replayed from the profile; a method that reads only tokens drafts again.
 
@@ -172,7 +173,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
             options.
     """
     method = profile.method_of(setting)
-    reasons = []  # why entries of this method in the profile do not cover the setting
+    reasons = []  # why the profile's entries of this method do not cover the setting
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)
         # `is_recorded` is False for kinds that draft again from the tokens.
@@ -186,5 +187,5 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
             f"The profile does not cover {method.label}: {reasons[0]}.",
             f"Make another: specbench tune profile --method '{method.label}' --out DIR",
         )
-    # Nothing is recorded of the method. This raises unless its drafts follow from the tokens.
+    # The method was not recorded. This raises an error unless its drafts follow from the tokens.
     return find_kind("text").replay(profile, method.label, method)

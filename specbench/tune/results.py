@@ -1,4 +1,4 @@
-"""The files of a tune: its table, its settings, and the plot of its predictions."""
+"""Write the files of a tune: its table, its settings, and the plot of its predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specbench.tune.choice import NO_SETTINGS, Choice, Tried
 from specbench.tune.plots import MeasuredPrediction, agreement
 
 COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
-"""Columns of `predictions.csv`."""
+"""The columns of `predictions.csv`."""
 
 
 def write_results(
@@ -25,9 +25,9 @@ def write_results(
 ) -> None:
     """Write `predictions.csv`, `settings.toml` and a plot into the folder of a tune.
 
-    The plot shows measured against predicted speedups; there is none without such pairs. The chosen
-    settings are also kept for later runs with `--settings auto`, unless the machine changed its
-    speed between the cost curve (times of steps) and the run, or the model has generated weights.
+    The plot shows measured against predicted speedups. There is none if no setting has both. The
+    chosen settings are also kept for later runs with `--settings auto`, unless the machine changed
+    its speed between the cost curve and the run, or the model has generated weights.
 
     Args:
         folder: folder of the tune.
@@ -60,14 +60,14 @@ def write_results(
 
 
 def _table(all_tried: Sequence[Tried]) -> str:
-    """The CSV text of predicted and measured speedups, a row per setting, with `COLUMNS`.
+    """Write the CSV text of predicted and measured speedups, with `COLUMNS` and a row per setting.
 
     A cell is empty if the setting was not predicted or not measured. `low` and `high` are the ends
     of the 95 % interval of the prediction.
     """
     import pandas as pd
 
-    rows = []  # per setting: its number or text per column
+    rows = []  # a row per setting: by column, its number or text
     for tried in all_tried:
         # the method's registered name, and the setting as on the command line
         row: dict[str, Any] = {"method": tried.method.method.name, "settings": tried.settings}
@@ -82,11 +82,11 @@ def _table(all_tried: Sequence[Tried]) -> str:
 
 
 def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> SettingsFile:
-    """The content of `settings.toml`: the chosen options of each method.
+    """Make the content of `settings.toml`: the chosen options of each method.
 
-    It also has the machine, the model and the weights that they were measured with. A method that
-    was tuned with several values of `NO_SETTINGS`, such as two weights, has an entry for each. Of
-    several choices for an entry, the one with the fastest measured speedup is kept.
+    It also has the machine, the model and the weights with which they were measured. A method that
+    was tuned with several values of `NO_SETTINGS`, such as two weights, has an entry for each. If
+    there are several choices for an entry, the one with the fastest measured speedup is kept.
 
     `setup` has the model and the machine. The header of `run` has the methods' weights.
     """
@@ -96,7 +96,7 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
         choice.paper.method.label: choice for choice in sorted(choices, key=_measured_speedup)
     }
     names = [choice.best.method.method.name for choice in choice_by_label.values()]
-    tuned_options: dict[str, dict[str, Any]] = {}  # by entry, then by name of the option
+    tuned_options: dict[str, dict[str, Any]] = {}  # by entry, then by option
     weights_hashes: dict[str, str] = {}  # by entry: hash of the draft weights; "" without weights
     for label, choice in choice_by_label.items():
         method = choice.best.method  # with the chosen options
@@ -120,10 +120,10 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
 
 
 def _measured_speedup(choice: Choice) -> float:
-    """The speedup that a choice was measured with; 0 if it was not."""
+    """Return the speedup of a choice as it was measured; 0 if it was not measured."""
     return choice.best.measured.value if choice.best.measured else 0.0
 
 
 def _toml_value(value: Any) -> Any:
-    """The value of an option in TOML: a tree that is given as paths is a list of paths."""
+    """Convert the value of an option to TOML. A tree given as paths becomes a list of paths."""
     return json.loads(value) if isinstance(value, str) and value.startswith("[[") else value

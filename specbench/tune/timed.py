@@ -1,4 +1,4 @@
-"""Drafters that time the first steps of a completion, and then end it."""
+"""Drafters that time the first steps of a completion, and then end the completion."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from specbench.errors import checked_seconds
 from specbench.measure.local import threads as cores
 
 PLANTED_TOKENS = (0, 1, 2)
-"""Numbers of right tokens in the drafts of consecutive steps: small enough for every draft, and
-different, because a step may take longer after accepted tokens.
+"""The numbers of right tokens in the drafts of successive steps. They are small enough for every
+draft, and differ because a step may take longer after accepted tokens.
 """
 
 
@@ -25,10 +25,10 @@ class EnoughSteps(Exception):
 
 
 class TimedDrafter(WrappedDrafter):
-    """Times the first steps of a completion, from draft to draft, and then ends it.
+    """Times the first steps of a completion, from draft to draft, and then ends the completion.
 
-    Right tokens are planted in the drafter's trees, so that steps accept them: `PLANTED_TOKENS`
-    says how many, step by step.
+    Right tokens are planted in the drafter's trees, so that steps accept them. `PLANTED_TOKENS` has
+    the number for each step.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class TimedDrafter(WrappedDrafter):
     def propose(self, state: State) -> DraftTree:
         """Return the draft of the next step, with right tokens planted in it.
 
-        A step is timed from one call to the next: this call ends the step before, and begins the
-        next one. Planting is not timed.
+        A step is timed from one call to the next. A call ends the step before, and begins the next
+        one. Planting is not timed.
 
         Raises:
             EnoughSteps: `num_steps` steps have been timed.
@@ -86,23 +86,20 @@ class TimedDrafter(WrappedDrafter):
         self._drafter.observe(state, result)
 
     def _end_step(self) -> None:
-        """Keep the seconds of the step that ends, if any; raise `EnoughSteps` after the last."""
+        """Keep the seconds of the step that ends, if any. Raise `EnoughSteps` after the last."""
         if self.contexts:  # a step has begun
             self.seconds.append(checked_seconds(self._now() - self._began_s, "a step"))
         if len(self.seconds) == self._num_steps:
             raise EnoughSteps
 
     def _planted(self, state: State, tree: DraftTree) -> DraftTree:
-        """The tree of a step with right tokens in it. Also keeps its number of nodes.
-
-        The tokens are the next ones of the answer.
-        """
+        """Plant the next tokens of the answer in the tree of a step. Also keep its size."""
         num_planted = PLANTED_TOKENS[len(self.rows) % len(PLANTED_TOKENS)]
         self.rows.append(tree.num_nodes)
         if tree.num_nodes == 1 or num_planted == 0:
             return tree
         end = len(state.token_ids)
-        # along the longest path (0)
+        # 0: along the longest path
         return plant(tree, self._sequence[end : end + num_planted], 0)[0]
 
 
@@ -117,19 +114,19 @@ class Turn:
     num_steps: int
     """Steps to take."""
     seconds: list[float] = field(default_factory=list)
-    """Seconds of each step that was taken."""
+    """The seconds of each step so far."""
 
     @property
     def settled_seconds(self) -> list[float]:
-        """Seconds of all steps but the first, which finds the data of other steps in the caches."""
+        """The seconds of all steps but the first, whose data is not cached yet."""
         return self.seconds[1:]
 
 
 class TurnDrafter(Drafter):
-    """Takes turns in one completion. Drafts are chains of a wrong token.
+    """Takes turns within one completion, with chains of wrong tokens as drafts.
 
-    The target drops tokens committed since the prefill, so that all steps have the same context.
-    Vanilla's tree size is used, so each number of rows is measured without padding.
+    The target drops the tokens since the prefill after each step, so that all steps have the same
+    context. The tree size is vanilla's, so that each number of rows is measured without padding.
     """
 
     def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):
@@ -157,8 +154,8 @@ class TurnDrafter(Drafter):
     def propose(self, state: State) -> DraftTree:
         """Return the draft of the next step: a chain of wrong tokens, with a node per row.
 
-        A step is timed from one call to the next: this call adds the seconds of the step before to
-        its turn, and begins the next step.
+        A step is timed from one call to the next. A call adds the seconds of the step before to its
+        turn, and begins the next step.
 
         Raises:
             EnoughSteps: all steps of all turns have been timed. It ends the completion.

@@ -1,6 +1,6 @@
 """Find the fastest settings of methods on this machine: profile, cost, predict, then measure.
 
-Settings are chosen on one half of the prompts. Expected and measured speedups refer to the other
+Settings are chosen on one half of the prompts. Expected and measured speedups are for the other
 half.
 """
 
@@ -40,9 +40,9 @@ from specbench.tune.results import write_results
 from specbench.types import BASELINE
 
 DEFAULT_NUM_PROMPTS = 4
-"""Prompts per task without --limit: two for each half, so that a tune takes minutes."""
+"""The prompts per task without --limit. Each half has two, so that a tune takes minutes."""
 NUM_DRAWN = 2
-"""Number of settings drawn from the rest and measured, to show how good predictions are."""
+"""This many settings, drawn from the rest, are measured too. They show how good predictions are."""
 SHORT_MINUTES = 2
 """With a goal of at most this many minutes, only one setting is drawn."""
 CURVE_SHARE = 3
@@ -50,8 +50,7 @@ CURVE_SHARE = 3
 _ANOTHER_FOLDER = "Give --out another folder."
 """The advice if a folder has parts of another tune."""
 CHANGED = 1.2
-"""The machine's speed has changed if one of two step times of vanilla is this many times the other.
-"""
+"""The speed of the machine has changed if two times of a step of vanilla differ by this factor."""
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
     "--settings auto will not use these settings. Repeat on a quiet machine with another --out."
@@ -127,7 +126,7 @@ def _choices(
     answers: Collection[str],
     metrics: RunMetrics,
 ) -> list[Choice]:
-    """The choice of each method among its measured settings; `answers` are names to predict for."""
+    """Choose the setting of each method among those measured, with predictions for `answers`."""
     return [
         choose(
             label,
@@ -210,10 +209,10 @@ def _curve_in(
 
 
 def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
-    """Refuse a profile and a curve of different methods.
+    """Refuse a profile and a curve that have different methods.
 
     Raises:
-        UserError: the folder holds such a pair.
+        UserError: the two in the folder have different methods.
     """
     if {*curve.methods} != {*profile.header.methods} - {BASELINE}:
         profiled = ", ".join(profile.header.methods)
@@ -225,10 +224,10 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
 def _settings_by_method(
     engine_plan: EnginePlan, ranked: Mapping[str, Sequence[str]], num_drawn: int
 ) -> dict[str, list[str]]:
-    """The settings to measure, by method as the user spelled it.
+    """Pick the settings to measure, by method as the user spelled it.
 
-    They are the fastest by prediction, the paper's, and settings drawn at random from the rest. For
-    a method without a profile, only the paper's settings are measured.
+    They are the fastest by prediction, the paper's, and settings drawn at random from the rest.
+    Only the paper's setting is measured for a method without a profile.
 
     Args:
         engine_plan: names the methods.
@@ -286,7 +285,7 @@ def _run_settings(
 
 
 def _is_steady(metrics: RunMetrics, curve: Curve, progress: Progress) -> bool:
-    """True if vanilla's step took about as long in the run as in the cost curve.
+    """Check that vanilla's step took about as long in the run as in the cost curve.
 
     Also True if the run has no time of vanilla's step. If False, `progress` receives a warning.
     """

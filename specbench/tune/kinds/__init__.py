@@ -1,6 +1,6 @@
-"""Kinds of profiles, one module each: the name of the module is the name of the kind.
+"""The kinds of profiles. Each has a module, whose name is the name of the kind.
 
-A module has a `KIND`, a `specbench.tune.kind.Kind`. A method that has the kind names it in
+The `KIND` of a module is a `specbench.tune.kind.Kind`. A method names its kind in
 `Drafter.profile`. Modules are found by name.
 """
 

@@ -1,4 +1,4 @@
-"""Paths: the number of right tokens of a drafted chain, for chains that depend on their start.
+"""Paths: for chains that depend on where they start, the number of right tokens of each chain.
 
 If tokens are drawn, the method drafts along the answer, and the profile has the chance that each
 token is accepted.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.arrays import FloatArray
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
 
 
 class AlongAnswer(Sampler):
-    """Draws the tokens of an answer regardless of their probabilities, and keeps the
-    probabilities.
-    """
+    """Draws the tokens of an answer, and keeps their probabilities."""
 
     def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
         super().__init__(sampler.sampling, sampler.generator.device)
-        self.generator = sampler.generator.clone_state()  # the target's must not advance
+        # a copy, since the target's generator must not advance
+        self.generator = sampler.generator.clone_state()
         self._following = iter(following)
         self.probs_of_drawn: list[float] = []
 
@@ -51,8 +49,8 @@ class AlongAnswer(Sampler):
 class ChainRecorder(Recorder):
     """Keeps the number of right tokens of each chain, or the chance of each drawn token.
 
-    The rule accepts a token x that was emitted with probability min(1, q(x) / p(x)), where q is
-    the draft's distribution and p the target's.
+    The rule accepts an emitted token x with the probability min(1, q(x) / p(x)), where q is the
+    distribution of the draft and p that of the target.
     """
 
     def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
@@ -76,10 +74,11 @@ class ChainRecorder(Recorder):
         if state.sampler.sampling.is_greedy:
             self._num_right.append(_count_right(self.drafter.propose(state), following))
             return
-        sampler = AlongAnswer(state.sampler, following)  # "draws" `following`, and keeps their q
+        # draws the tokens of `following`, and keeps their q
+        sampler = AlongAnswer(state.sampler, following)
         chain = self.drafter.propose(_with_sampler(state, sampler))
-        # Not drawn: a right token is always accepted, as with an infinite q. The tokens after the
-        # right ones get the chance 0 in `acceptance_chances`.
+        # Without a q the chain is not drawn. A right token is always accepted, as if its q were
+        # infinite. The tokens after the right ones get the chance 0 in `acceptance_chances`.
         if chain.q is None:
             self._draft_probs.append([np.inf] * _count_right(chain, following))
         else:
@@ -93,27 +92,24 @@ class ChainRecorder(Recorder):
         super().observe(state, result)
 
     @property
-    def chances(self) -> FloatArray | None:
-        """The chance of each token of drawn chains [positions, tokens]; None of greedy ones."""
-        if not self._draft_probs:
-            return None
-        return acceptance_chances(self._draft_probs, self._target_probs)
+    def path(self) -> NDArray[Any] | None:
+        """How well the chains agree with the answer; None if the answer has no position.
 
-    @property
-    def num_right(self) -> NDArray[np.uint16]:
-        """The number of right tokens of each greedy chain [positions]."""
-        return np.array(self._num_right, dtype=np.uint16)
+        For drawn chains, the chance that each token is accepted [positions, tokens]. For greedy
+        chains, the number of right tokens [positions].
+        """
+        if self._draft_probs:
+            return acceptance_chances(self._draft_probs, self._target_probs)
+        return np.array(self._num_right, dtype=np.uint16) if self._num_right else None
 
     @property
     def arrays(self) -> Arrays:
-        chances = self.chances
-        if chances is not None:
-            return {"path": chances}
-        return {"path": self.num_right} if self._num_right else {}
+        path = self.path
+        return {} if path is None else {"path": path}
 
 
 class PathKind(Kind):
-    """Chains: shorter ones are the beginnings of the longest one, which is recorded."""
+    """Chains, of which only the longest is recorded. A shorter chain is its beginning."""
 
     name = "path"
     array_names: Collection[str] = ("path",)
@@ -124,20 +120,21 @@ class PathKind(Kind):
         return ChainRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """A function that returns a setting's chain at a position of a stored answer.
+        """Make a function that returns a setting's chain at a position of a stored answer.
 
         Args:
-            profile: its answers have the recorded chains; here only its header is read.
+            profile: only its header is read here; its answers have the recorded chains.
             label: the method as it was profiled.
-            method: the method with the options of the setting: `num_tokens`, the draft's length,
-                and `schedule`, the rule by which a step's result changes the next length.
+            method: the method with the options of the setting. `num_tokens` is the length of the
+                draft, `schedule` the rule by which the result of a step changes the next length.
         """
         options = method.options
-        # True if drafts at the end of an answer are as long as elsewhere
+        # True if drafts are not shorter at the end of an answer
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The chain after `position` tokens of an answer, and what may be accepted of it.
+            """Return the chain after `position` tokens of an answer, and how much of it may be
+            accepted.
 
             `wanted_length` is the number of draft tokens that the schedule asks for; None stands
             for `num_tokens`.
@@ -145,12 +142,12 @@ class PathKind(Kind):
             length = wanted_length or options.num_tokens  # draft tokens
             num_drafted = length
             if not has_fixed_size:
-                # `limit`: most tokens of the answer; 1: the step also emits a token of the target
+                # `limit`: most tokens of the answer. 1: the token that the target adds.
                 num_drafted = min(length, answer.about.limit - position - 1)
-            # chance that each draft token is accepted, if all draft tokens before it are
+            # the chance that each draft token is accepted, if all before it are
             chances = self.chances(answer.drafts[label], position, num_drafted)
-            # Per number of accepted tokens: its chance, and the next draft's length. The recorded
-            # chain may be longer than this chain.
+            # For each number of accepted tokens: its chance, and the length of the next draft. The
+            # recorded chain may be longer than this chain.
             outcomes = [
                 Outcome(num_accepted, chance, next_length(options.schedule, length, num_accepted))
                 for num_accepted, chance in shares(chances[:num_drafted])
@@ -160,13 +157,13 @@ class PathKind(Kind):
         return draft_at
 
     def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
-        """The chance that each token of a chain is accepted, if all tokens before it are.
+        """Return the chance that each token of a chain is accepted, if all tokens before it are.
 
-        The chain follows the first `position` tokens of an answer, at least one: the prefill gives
-        it. `arrays` has the recorded chains, which may be longer than `num_drafted`.
+        The chain follows the first `position` tokens of an answer, at least one, since the prefill
+        gives the first. `arrays` has the recorded chains, which may be longer than `num_drafted`.
         """
         path = arrays["path"]  # number of right tokens [positions]; or chances [positions, tokens]
-        if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one
+        if path.ndim == 1:  # not drawn: right tokens, then a wrong one
             return [1.0] * int(path[position - 1]) + [0.0]
         chances: list[float] = path[position - 1].tolist()
         return chances
@@ -176,7 +173,7 @@ class PathKind(Kind):
             yield SizedDraft({"rows": num_tokens + 1}, options.chained(num_tokens))
 
     def longest_chain(self, options: Any) -> int:
-        """Draft tokens of the longest chain whose time is measured."""
+        """Return the number of draft tokens of the longest chain that is timed."""
         longest: int = options.num_tokens
         return longest
 
@@ -187,7 +184,7 @@ class PathKind(Kind):
 
 
 def _with_sampler(state: State, sampler: Sampler) -> State:
-    """A state of the same completion that draws with another sampler."""
+    """Copy the state of a completion, with another sampler."""
     copied = State(state.request, sampler, state.limit)
     for token_id in state.token_ids[len(state.request.prompt_ids) :]:
         copied.append(token_id)
@@ -195,7 +192,7 @@ def _with_sampler(state: State, sampler: Sampler) -> State:
 
 
 def _count_right(tree: DraftTree, following: Sequence[int]) -> int:
-    """Number of a chain's first draft tokens that are also the answer's next tokens."""
+    """Count the first tokens of a chain that are also the answer's next tokens."""
     num_right = 0
     for draft_id, answer_id in zip(tree.tokens.tolist()[1:], following, strict=False):
         if draft_id != answer_id:
@@ -207,12 +204,12 @@ def _count_right(tree: DraftTree, following: Sequence[int]) -> int:
 def acceptance_chances(
     draft_probs: Sequence[Sequence[float]], target_probs: Sequence[float]
 ) -> Any:
-    """The chance [positions, tokens] that each token of a chain is accepted, as float32.
+    """Compute the chance that each token of a chain is accepted [positions, tokens], as float32.
 
     Args:
         draft_probs: the draft's probabilities of the answer's tokens, from each position on.
-        target_probs: the target's probability of each token except the first, which the prefill
-            gives, and the last, whose acceptance changes no step.
+        target_probs: the target's probability of each token of the answer except the first and the
+            last. The prefill gives the first; whether the last is accepted changes no step.
     """
     # chance[position, depth] = min(1, q / p) of the answer's token position + depth + 1, from 0
     longest = max(1, *map(len, draft_probs))

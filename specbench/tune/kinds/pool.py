@@ -1,4 +1,4 @@
-"""Pools: all candidates of a dynamic tree, from which smaller trees are grown again."""
+"""Pools: all candidates of a dynamic tree, from which smaller trees can be grown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specbench.tune.recorder import Recorder
 
 
 def num_candidates(depth: int, top_k: int) -> int:
-    """Number of candidates of a dynamic tree: the root, its children, and all beams' children."""
+    """Count the candidates of a dynamic tree: the root, its children, and all children of beams."""
     return 1 + top_k + depth * top_k**2
 
 
@@ -46,7 +46,7 @@ class PoolRecorder(Recorder):
 
 
 class PoolKind(Kind):
-    """Dynamic trees: the method's own pool grows any smaller tree again from the candidates."""
+    """Dynamic trees. The method's own pool grows any smaller tree from the recorded candidates."""
 
     name = "pool"
     array_names = StoredPool._fields
@@ -58,23 +58,25 @@ class PoolKind(Kind):
         return PoolRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """A function that returns a setting's tree at a position of a stored answer.
+        """Make a function that returns a setting's tree at a position of a stored answer.
 
         Args:
-            profile: its answers have the candidates that were recorded; not used here.
+            profile: not used here; its answers have the recorded candidates.
             label: the method as it was profiled.
             method: the method with the options of the setting: `total_tokens` (most nodes),
                 `depth`, `top_k`.
         """
         options = method.options
-        # Returns the pool that trees of a size (nodes, depth, top-k) grow in; made once per size.
+        # Returns the pool for trees of a size (nodes, depth, top-k), which is made once.
         pool_of_size = cache(HostPool)
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The tree after `position` tokens of an answer, and its number of accepted tokens.
+            """Return the tree after `position` tokens of an answer, and its number of accepted
+            tokens.
 
-            The draft also has the number of expansions (nodes whose children were drafted, in the
-            tree or not), and of those that were not recorded. `wanted_length` is only for chains.
+            The draft also has the number of expansions, and of those that were not recorded. An
+            expansion is a node whose children were drafted, even if they are not in the tree.
+            `wanted_length` is only for chains.
             """
             stored = _stored_pool(answer, label, position)  # all candidates at this position
             # at most the recorded top-k: `token_ids` are [expanded nodes, top-k]
@@ -92,7 +94,7 @@ class PoolKind(Kind):
         return draft_at
 
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
-        """The sizes of trees to time: up to three depths, each with several top-k; few nodes."""
+        """Yield the sizes of trees to time: up to three depths, each with several top-k."""
         # The time of a draft grows with the depth, but the first levels may differ.
         depths = sorted({0, min(2, options.depth), options.depth})
         top_ks = grids.up_to(options.top_k, grids.TIMED_TOP_K)
@@ -103,7 +105,7 @@ class PoolKind(Kind):
 
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for depth, top_k, rows in product(grids.TRIED_DEPTHS, grids.TRIED_TOP_K, grids.ROWS):
-            # A tree with fewer rows never has this depth, and there are no candidates for more.
+            # Fewer rows cannot have this depth. For more rows there are no candidates.
             if depth + 2 <= rows <= num_candidates(depth, top_k):
                 yield {"total_tokens": rows, "depth": depth, "top_k": top_k}
 
@@ -112,7 +114,7 @@ class PoolKind(Kind):
 
 
 def _stored_pool(answer: Answer, label: str, position: int) -> StoredPool:
-    """The pool that was recorded at a position of an answer."""
+    """Read the pool that was recorded at a position of an answer."""
     return StoredPool(**{name: rows[position - 1] for name, rows in answer.drafts[label].items()})
 
 

@@ -1,4 +1,4 @@
-"""Ranks: for static trees, the answer's tokens among the draft tokens of each depth."""
+"""Ranks: for static trees, the rank of the answer's token among the draft tokens of each depth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specbench.tune.recorder import Recorder
 
 
 class RanksRecorder(Recorder):
-    """Asks the drafter for the ranks of the answer's tokens, instead of a draft."""
+    """Asks the drafter for the ranks of the answer's tokens in place of a draft."""
 
     def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
         super().__init__(drafter, answer)
@@ -36,7 +36,7 @@ class RanksRecorder(Recorder):
 
 
 class RanksKind(Kind):
-    """Static trees: any tree of ranks is compared with the ranks of the answer's tokens."""
+    """Static trees. Any tree can be compared with the ranks of the answer's tokens."""
 
     name = "ranks"
     array_names = ("ranks",)
@@ -47,8 +47,7 @@ class RanksKind(Kind):
         return RanksRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """A function that returns a setting's draft at a position of a stored answer: its size and
-        its accepted tokens.
+        """Make a function that returns a setting's draft at a position of a stored answer.
 
         Args:
             profile: has the ranks of the answers' tokens among the method's draft tokens.
@@ -59,14 +58,15 @@ class RanksKind(Kind):
             UserError: the tree needs ranks that are not recorded, or `tree` names no tree.
         """
         tree = _tree_within(profile, label, method.options)
-        # rank of each node among the best tokens after its parent, the root (0) first
+        # the rank of each node among the tokens after its parent, beginning with the root (0)
         ranks_of_nodes = tree.ranks.tolist()
         parents = tree.layout.parents.tolist()  # index of each node's parent
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The size of the tree after `position` tokens of an answer, and its accepted tokens.
+            """Return the size of the tree after `position` tokens of an answer, and its accepted
+            tokens.
 
-            The tree is the same everywhere. `wanted_length` is not used: it is for chains.
+            The tree is the same everywhere. `wanted_length` is only for chains.
             """
             ranks_by_position = answer.drafts[label]["ranks"]  # [positions, depths]
             following_ranks = ranks_by_position[position - 1].tolist()  # of the next tokens
@@ -80,7 +80,7 @@ class RanksKind(Kind):
             yield SizedDraft({"rows": num_nodes}, options.replaced(nodes=num_nodes))
 
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        # A tree of a single row would be the root alone.
+        # A tree of a single row has no draft token.
         yield from ({"nodes": rows} for rows in grids.ROWS if rows > 1)
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
@@ -93,7 +93,7 @@ class RanksKind(Kind):
 
 
 def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
-    """The static tree of a setting, if a profile has the ranks that the tree needs.
+    """Load the static tree of a setting, if the profile has the ranks that the tree needs.
 
     Args:
         profile: has, per answer, the ranks of the answer's tokens among the method's draft tokens
@@ -108,10 +108,10 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     # An answer of a single token has no position, so it has no array of ranks.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
     recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
-    # PROFILE_DEPTH is the most depths that are recorded. If fewer are, the method has a head per
-    # recorded depth; as in a run, levels of the tree below the last head are cut off.
+    # At most PROFILE_DEPTH depths are recorded. If there are fewer, the method has a head per
+    # recorded depth. Levels of the tree below the last head are cut off, as in a run.
     most_depth = recorded_depth if recorded_depth < PROFILE_DEPTH else None  # None: nothing is cut
-    # The tree is on the CPU; the target's weights are not needed.
+    # The tree is on the CPU, and needs no weights of the target.
     tree = StaticTree.load(options, host_target(profile), max_depth=most_depth)
     needed_depth = tree.layout.max_depth
     needed_ranks = tree.num_candidates  # the largest rank + 1

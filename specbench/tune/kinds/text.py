@@ -1,4 +1,4 @@
-"""Texts: nothing is recorded, since drafts follow from the tokens. The drafter runs again."""
+"""Texts: nothing is recorded, since the drafts follow from the tokens. The drafter runs again."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class TextKind(Kind):
-    """Drafts that are copied from the tokens: any setting can be replayed."""
+    """Drafts that are copied from the tokens. Any setting can be replayed."""
 
     name = "text"
     free_options = ("num_tokens",)
     is_recorded = False
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """A function that returns a setting's draft at a position of a stored answer.
+        """Make a function that returns a setting's draft at a position of a stored answer.
 
-        The drafter of `method`, which has the options of the setting, drafts again.
+        The drafter of `method`, which has the options of the setting, makes the drafts again.
 
         Raises:
             UserError: the method does not draft from tokens alone.
@@ -66,7 +66,7 @@ class TextKind(Kind):
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     """Build a method's drafter if it drafts from tokens alone, or from tokens and a datastore.
 
-    None if the method needs a draft model's weights, or if it reads more of the target than its
+    None if the method needs the weights of a draft model, or reads more of the target than its
     device and the size of its vocabulary.
 
     Args:
@@ -76,8 +76,8 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     Raises:
         CheckpointError: the datastore that the options name is missing or damaged.
     """
-    weights = None  # the path of the datastore; None without one
-    if method.checkpoint is not None:  # the method needs weights, or a datastore in their place
+    weights = None  # the path of the datastore, if it has one
+    if method.checkpoint is not None:  # it needs weights, or a datastore
         if not method.options.datastore:  # the file that the user named; "" for none
             return None
         card = RunSpec(model=profile.header.model.name).card  # describes the model
@@ -89,7 +89,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
 
 
 class _Redrafting:
-    """Runs a drafter along answers, which come one after the other."""
+    """Runs a drafter along one answer after another."""
 
     def __init__(self, drafter: Drafter, device: torch.device) -> None:
         self._drafter = drafter
@@ -98,12 +98,12 @@ class _Redrafting:
         self._state: State
 
     def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        """The draft after `position` tokens of an answer, and its number of accepted tokens.
+        """Run the drafter after `position` tokens of an answer, and count its accepted tokens.
 
-        The drafter runs to make it. For one answer, each call must have a larger position than the
-        call before. `wanted_length` is not used: it is for chains of draft models.
+        For one answer, each call must have a larger position than the call before. `wanted_length`
+        is only for chains of draft models.
         """
-        if answer is not self._answer:  # the call before was for another answer
+        if answer is not self._answer:  # the first call for this answer
             self._begin(answer)  # sets `self._state` to the prompt and the answer's first token
         num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)  # tokens of the answer
         for token_id in answer.token_ids[num_emitted:position]:
@@ -113,11 +113,11 @@ class _Redrafting:
         verified_ids = tree.tokens[: tree.num_verify].tolist()  # token ids
         parents = tree.layout.parents.tolist()  # index of each node's parent
         num_right = num_accepted(verified_ids, parents, answer.token_ids[position:])
-        # `certain`: the draft is not drawn, so its number of accepted tokens is known
+        # The draft is not drawn, so the number of its accepted tokens is certain.
         return certain(num_nodes=tree.num_nodes, num_accepted=num_right)
 
     def _begin(self, answer: Answer) -> None:
-        """Start the drafter on an answer's prompt and first token."""
+        """Start the drafter after an answer's prompt and first token."""
         limit = answer.about.limit  # most tokens of the answer
         sampler = Sampler(Sampling(), self._device)
         self._answer = answer

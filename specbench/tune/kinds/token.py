@@ -1,7 +1,7 @@
 """Tokens: one bit or chance per position, for chains whose tokens do not depend on their start.
 
-A draft model reads only the answer's tokens, so the token after them does not depend on the chain's
-start.
+A draft model that reads only the answer's tokens drafts the same next token wherever the chain
+began.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from specbench.tune.recorder import Recorder
 
 
 class TokenRecorder(ChainRecorder):
-    """Keeps whether each chain's first token is right, or its chance; a replay needs no more."""
+    """Keeps if the first token of each chain is right, or its chance. A replay needs no more."""
 
     @property
     def arrays(self) -> Arrays:
-        """Chances of drawn first tokens, or 1 for right and 0 for wrong greedy ones [positions]."""
-        chances = self.chances
-        if chances is not None:
-            return {"token": chances[:, 0]}
-        num_right = self.num_right
-        return {"token": num_right} if len(num_right) else {}
+        """The chance that each drawn first token is accepted, or 1 if it is right and 0 if not."""
+        path = self.path
+        if path is None:
+            return {}
+        return {"token": path if path.ndim == 1 else path[:, 0]}
 
 
 class TokenKind(PathKind):
-    """Chains of any length, made of the tokens at consecutive positions."""
+    """Chains of any length. They consist of the tokens at consecutive positions."""
 
     name = "token"
     array_names = ("token",)

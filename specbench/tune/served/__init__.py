@@ -1,1 +1,1 @@
-"""Draft sizes of serving engines by load: predicted, measured beside plain decoding, and chosen."""
+"""Tune serving engines: predict, measure and choose the size of drafts at each load."""

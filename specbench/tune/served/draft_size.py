@@ -1,4 +1,4 @@
-"""The draft sizes of a serving engine's methods: those that a tune tries."""
+"""List the draft sizes of a serving engine's methods that a tune tries."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ from specbench.settings.run_method import label_of
 from specbench.types import BASELINE
 
 TOP_K = "eagle_topk"
-"""SGLang's option for the number of tokens drafted per node of a tree."""
+"""The option of SGLang for the number of tokens drafted per node of a tree."""
 NODES = "num_draft_tokens"
-"""SGLang's option for the number of nodes of a tree, its root included."""
+"""The option of SGLang for the number of nodes of a tree, its root included."""
 SIZES = (NUM_TOKENS, TOP_K, NODES)
 """The options that set the size of drafts."""
 _RESULTS = (TOP_K, NODES, "table")
-"""Options whose values a tune finds."""
+"""The options whose values a tune finds."""
 _LARGEST_BY_DEFAULT = 2
-"""Drafts of up to this many times the engine's default length are tried, unless the user names a
-number.
-"""
+"""Drafts up to this many times the engine's default length are tried, unless the user gives one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +40,14 @@ class DraftSize:
     method: MethodChoice
     """The method with its options, as on a command line."""
     num_tokens: int
-    """Draft tokens that a step verifies; 0: plain decoding."""
+    """The number of draft tokens that a step verifies; 0 for plain decoding."""
 
     def __hash__(self) -> int:
         return hash(self.label)
 
     @property
     def label(self) -> str:
-        """Its name in records."""
+        """The name in records."""
         return label_of(self.method)
 
     @property
@@ -65,12 +63,16 @@ class DraftSize:
 
     @property
     def options_text(self) -> str:
-        """`options` as on a command line: "num_tokens=3"; empty for plain decoding."""
+        """The `options` as on the command line, such as "num_tokens=3"; empty without a draft."""
         return ",".join(f"{name}={text}" for name, text in self.options.items())
 
     @property
     def title(self) -> str:
-        """The size in a table: "K=3", or steps, tokens per node and nodes of a tree: "3x4x16"."""
+        """The size as a table shows it.
+
+        It is "K=3" for 3 draft tokens. For a tree, "3x4x16" has the drafting steps, the tokens per
+        node and the nodes.
+        """
         if self == PLAIN:
             return "plain"
         sizes = [*self.options.values()]
@@ -86,17 +88,17 @@ class TunedMethod:
     """A method with the sizes to try."""
 
     asked: MethodChoice
-    """The method as the user named it, without sizes."""
+    """The method as the user named it, without a size."""
     sizes: tuple[DraftSize, ...]
-    """The sizes to try, at least one, the smallest first."""
+    """The sizes to try, the smallest first. There is at least one."""
     is_chain: bool
-    """True if a shorter draft is the beginning of a longer one: then the acceptance measured with
-    the largest size holds for all sizes.
+    """True if a shorter draft is the beginning of a longer one. Then the acceptance that was
+    measured with the largest size is valid for all sizes.
     """
 
     @property
     def label(self) -> str:
-        """Its name in texts."""
+        """The name in texts."""
         return label_of(self.asked)
 
     @property
@@ -106,9 +108,9 @@ class TunedMethod:
 
 
 def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[TunedMethod]:
-    """The methods to tune, each with the draft sizes to try.
+    """List the methods to tune, each with the draft sizes to try.
 
-    The longest chain has as many draft tokens as the user gave (`num_tokens`), otherwise
+    The longest chain has as many draft tokens as the user gave (`num_tokens`), or
     `_LARGEST_BY_DEFAULT` times the engine's default. A tree has at most this many drafting steps.
 
     Args:
@@ -133,10 +135,11 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         for name in _RESULTS:
             if name in choice.given:
                 raise UserError(f"{choice}: specbench tune finds {name} itself.", "Leave it out.")
-        # the user's options that every size keeps
+        # the options of the user that every size keeps
         kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
         asked = MethodChoice(choice.name, kept_options)  # the method without a size
-        most_tokens = num_tokens_of(choice, engine_method)  # of a chain: the user's, or the default
+        # tokens of the longest chain: the user's number, or the engine's default
+        most_tokens = num_tokens_of(choice, engine_method)
         if NUM_TOKENS not in choice.given:
             most_tokens *= _LARGEST_BY_DEFAULT
         sizes = [
@@ -160,7 +163,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
 
 
 def _trees(asked: MethodChoice, most_steps: int) -> list[DraftSize]:
-    """The sizes of trees to try for a method, with at most `most_steps` steps of drafting.
+    """List the sizes of trees to try for a method, with at most `most_steps` steps of drafting.
 
     A size is a number of drafting steps, of tokens per node, and of nodes that are verified, the
     root included. Sizes with more nodes than are drafted are left out.
@@ -175,6 +178,6 @@ def _trees(asked: MethodChoice, most_steps: int) -> list[DraftSize]:
 
 
 def _sized(asked: MethodChoice, sizes: Mapping[str, int], num_tokens: int) -> DraftSize:
-    """A method with further options `sizes`; a step verifies `num_tokens` draft tokens."""
+    """Give a method the options `sizes`, with which a step verifies `num_tokens` draft tokens."""
     given = {**asked.given, **{name: str(size) for name, size in sizes.items()}}
     return DraftSize(MethodChoice(asked.name, given), num_tokens)

@@ -1,6 +1,6 @@
-"""The choice of a draft size at each load, and the load up to which speculation pays.
+"""Choose a draft size at each load, and find the load up to which speculation pays.
 
-Sizes and plain decoding were measured in turns. A size is compared with plain decoding over the
+Sizes and plain decoding are measured in turns. A size is compared with plain decoding over the
 blocks of the same tasks and passes. It is recommended only if it is as fast as plain decoding.
 """
 
@@ -27,21 +27,21 @@ from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.prediction import Blocks, tokens_per_s
 
 NOT_WORSE = 0.98
-"""A smaller size may replace the fastest one if it has at least this share of its speed. A size is
-recommended at all only if it has at least this share of the speed of plain decoding.
+"""A smaller size may replace the fastest if its throughput is at least this share of the fastest. A
+size is recommended only if it is at least this share of plain decoding's.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSize:
-    """A size as measured at one load."""
+    """A size, as measured at one load."""
 
     size: DraftSize
     """The size."""
     tokens_per_s: float
-    """Tokens/s of all requests together."""
+    """The tokens/s of all requests together."""
     ratio: Estimate
-    """Throughput of the size / throughput of plain decoding."""
+    """The throughput of the size / the throughput of plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class LoadChoice:
     """The choice at one load."""
 
     load: int
-    """Requests at once."""
+    """The number of requests at once."""
     measured: tuple[MeasuredSize, ...]
-    """Plain decoding first, then the sizes from the smallest."""
+    """What was measured: plain decoding first, then the sizes from the smallest."""
     noise: float
-    """The share by which two equal servers may differ here, with 95 % confidence; infinite if
-    unknown.
+    """The share by which two equal servers may differ at this load, with 95 % confidence. It is
+    infinite if it is unknown.
     """
     chosen: MeasuredSize
     """The chosen size, or plain decoding."""
@@ -70,42 +70,41 @@ class LoadChoice:
 
     @property
     def paying(self) -> set[DraftSize]:
-        """The sizes that may be recommended here, plain decoding aside."""
+        """The sizes that may be recommended at this load, without plain decoding."""
         drafting = self.measured[1:]  # without plain decoding
         return {measured.size for measured in drafting if measured.ratio.value >= NOT_WORSE}
 
     def token_s(self, size: DraftSize) -> float:
-        """Seconds per token of one request with a size; infinite if it failed at this load."""
+        """Compute the seconds per token of one request with a size; infinite if the size failed."""
         speeds = (measured.tokens_per_s for measured in self.measured if measured.size == size)
         speed = next(speeds, 0.0)  # tokens/s of all requests together; 0 if the size failed
         return self.load / speed if speed else math.inf
 
 
 class SizeFrom(NamedTuple):
-    """A size for a load and all larger loads below the load of the next entry."""
+    """A size that applies from a load up to the load of the next entry."""
 
     load: int
-    """Requests at once."""
+    """The number of requests at once from which the size applies."""
     size: DraftSize
     """The size."""
 
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The choices of a method, by rising load."""
+    """The choices for a method, by rising load."""
 
     method: TunedMethod
     """The method."""
     acceptance: tuple[float, ...]
-    """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if it was not
-    used.
+    """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if not used.
     """
     choices: tuple[LoadChoice, ...]
-    """One per measured load."""
+    """The choices, one per measured load."""
 
     @property
     def file_name(self) -> str:
-        """The method's label in file names: "-" replaces all but letters and digits."""
+        """The method's label for file names, with "-" in place of all but letters and digits."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.method.label)
 
     @property
@@ -119,7 +118,7 @@ class MethodResult:
         return break_even({choice.load: choice.best_draft.ratio for choice in self.choices})
 
     def size_at(self, load: int) -> DraftSize:
-        """The size for any load. Beyond the measured loads, it is the nearest load's size."""
+        """Return the size for any load. Beyond the measured loads, the nearest one decides."""
         for choice, following in pairwise(self.choices):
             if choice.load < load < following.load:
                 return _size_between(choice, following, load)
@@ -128,25 +127,25 @@ class MethodResult:
 
     @property
     def sizes_by_load(self) -> list[SizeFrom]:
-        """The size for every load: an entry holds up to the next, the last for all larger loads."""
+        """The sizes for all loads. Each applies up to the next entry, and the last without end."""
         all_loads = range(1, self.choices[-1].load + 1)
-        # A group has the successive loads with the same size.
+        # A group has successive loads with the same size.
         groups = groupby(all_loads, key=self.size_at)
         return [SizeFrom(next(loads), size) for size, loads in groups]
 
     @property
     def table(self) -> LoadTable:
-        """Draft tokens by load."""
+        """The numbers of draft tokens by load."""
         return LoadTable.of((load, size.num_tokens) for load, size in self.sizes_by_load)
 
 
 def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> DraftSize:
-    """The size for a load between the measured loads of `choice` (lower) and `following` (higher).
+    """Find the size for a load between the measured loads of `choice` and `following`.
 
-    Candidates are the sizes chosen at the two loads, and the sizes that pay at both. The fastest of
-    them is returned. The time per token of one request is assumed to be linear in the load, since
-    each request adds rows to a step. If plain decoding was chosen at one of the loads, it is
-    returned: drafts are recommended only between loads at which they were measured to pay.
+    The candidates are the sizes chosen at the two loads, and the sizes that pay at both. The
+    fastest of them is returned. The time per token of one request is assumed to be linear in the
+    load, since each request adds rows to a step. If plain decoding was chosen at one of the loads,
+    it is returned: drafts are recommended only between loads at which they were measured to pay.
     """
     chosen_sizes = {choice.chosen.size, following.chosen.size}
     if PLAIN in chosen_sizes:
@@ -200,7 +199,7 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
 
 
 def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
-    """The share by which two equal servers may differ at one load, with 95 % confidence.
+    """Compute the share by which two equal servers may differ at one load, with 95 % confidence.
 
     Per task, log(tokens/s) of a size in a pass is modelled as an effect of the size + an effect of
     the pass + noise of standard deviation s. Two means over n blocks then differ by up to t * s *
@@ -235,5 +234,5 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
         degrees += (logs.shape[0] - 1) * (logs.shape[1] - 1)  # (sizes - 1) * (passes - 1)
     if not degrees:
         return math.inf
-    # the formula above, back from logarithms: s ** 2 = squares / degrees
+    # the formula above, converted back from logarithms, with s ** 2 = squares / degrees
     return math.expm1(quantile(degrees) * math.sqrt(squares / degrees * 2 / len(shared_keys)))

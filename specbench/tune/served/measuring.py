@@ -1,4 +1,4 @@
-"""The measurements of a tune of servers, in their order: acceptance, steps, then turns."""
+"""The measurements of a tune of servers, in their order: acceptance, then steps, then turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.tune.served.load_choice import MethodResult, choose
 from specbench.tune.served.prediction import Blocks, candidates
 
 PASSES = 3
-"""Passes of the last measurement, unless the user gives another number."""
+"""The number of passes of the last measurement, unless the user gives another."""
 
 
 class Bench(Protocol):
@@ -27,7 +27,7 @@ class Bench(Protocol):
         passes: int = 1,
         is_short: bool = False,
     ) -> Sequence[BlockHeader]:
-        """The blocks of sizes at loads, in turns.
+        """Measure sizes at loads, in turns. Returns the measured blocks.
 
         Args:
             name: name of the measurement and of its folder.
@@ -43,10 +43,10 @@ def tune_methods(
 ) -> list[MethodResult]:
     """Find the best draft size of each method at each load, in three measurements.
 
-    First, if a method's shorter drafts are the beginnings of its longer ones, the acceptance of its
-    largest drafts is measured at the largest load; it holds for all sizes and loads. Then every
-    size runs once at every load, to predict speeds. Last, the sizes that are predicted to be
-    fastest run in turns with plain decoding, and the best of them all is chosen.
+    First, the acceptance of the largest drafts is measured at the largest load, for methods whose
+    shorter drafts are the beginnings of longer ones. It is valid for all sizes and loads. Then
+    every size runs once at every load, so that speeds can be predicted. Last, the sizes that are
+    predicted to be fastest run in turns with plain decoding, and the best of all is chosen.
 
     Args:
         bench: measures draft sizes on servers.
@@ -58,7 +58,7 @@ def tune_methods(
         UserError: plain decoding, or every size of a method, has no complete block at a load: one
             whose requests were all answered, without an interruption.
     """
-    # by label: shares of accepted drafts by position; empty if they do not hold for all sizes, or
+    # by label: shares of accepted drafts by position; empty if they are not valid for all sizes, or
     # could not be counted
     acceptance_of = _acceptance(bench, methods, loads[-1])
     methods_with_acceptance = [method for method in methods if acceptance_of[method.label]]
@@ -92,9 +92,9 @@ def _acceptance(
 ) -> dict[str, tuple[float, ...]]:
     """Measure the acceptance of each method's largest drafts at a load, by label.
 
-    It is the share of drafts whose first i tokens are all accepted, for i = 1, 2, ... Empty if a
-    method's shorter drafts are not the beginnings of its longer drafts, if its server does not
-    count accepted tokens by position, or if no complete block has drafts.
+    It is the share of drafts whose first i tokens are all accepted, for i = 1, 2, ... It is empty
+    if the method's shorter drafts are not the beginnings of its longer drafts, if the server does
+    not count accepted tokens by position, or if no complete block has drafts.
     """
     chains = [method for method in methods if method.is_chain]
     blocks = Blocks()
@@ -110,5 +110,5 @@ def _acceptance(
 
 
 def _sizes(methods: Sequence[TunedMethod]) -> list[DraftSize]:
-    """All sizes of methods."""
+    """List the sizes of all methods."""
     return [size for method in methods for size in method.sizes]

@@ -1,6 +1,4 @@
-"""The plot of a tune of servers: the throughput of each draft size relative to plain decoding, by
-load.
-"""
+"""Plot a tune of servers: the throughput of each draft size / that of plain decoding, by load."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def ratios_by_load(result: MethodResult, software: str) -> Plot:
-    """A line chart of a method's throughput / plain decoding's by load, a line per draft size.
+    """Plot a method's throughput / plain decoding's by load, with a line per draft size.
 
-    Points have 95 % intervals; the points of the chosen sizes are larger. The subtitle is
+    Points have 95 % intervals, and the points of the chosen sizes are larger. The subtitle is
     `software`, the engine with its version.
     """
     title = f"{result.method.label}: throughput relative to plain decoding"

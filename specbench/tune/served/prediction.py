@@ -1,4 +1,4 @@
-"""The speed of each draft size by load, from acceptance and steps, or measured in one pass.
+"""Predict the speed of each draft size by load, from acceptance and the times of steps.
 
 A step with a draft of K tokens emits the accepted ones and one more. Let a_i be the share of drafts
 whose first i tokens are all accepted, and steps/s the rate of all requests together at a load:
@@ -21,19 +21,19 @@ from specbench.log.backend import BlockHeader
 from specbench.tune.served.draft_size import DraftSize, TunedMethod
 
 NUM_CANDIDATES = 2
-"""Sizes per method and load that are measured: the fastest by prediction."""
+"""The number of sizes per method and load that are measured: the fastest by prediction."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of requests by the label of their server and the requests at once."""
+    """Blocks of requests, by the label of the server and the number of requests at once."""
 
     by_cell: Mapping[tuple[str, int], Sequence[BlockHeader]] = field(default_factory=dict)
-    """Blocks by label and requests at once, at least one block each."""
+    """The blocks by label and requests at once. There is at least one block for each."""
 
     @classmethod
     def of(cls, blocks: Iterable[BlockHeader]) -> Blocks:
-        """The blocks that count: every request was answered, without an interruption."""
+        """Keep the blocks in which every request was answered, without an interruption."""
         by_cell: dict[tuple[str, int], list[BlockHeader]] = {}
         for block in blocks:
             is_whole = not block.num_failed and not block.num_before
@@ -42,12 +42,12 @@ class Blocks:
         return cls(by_cell)
 
     def at(self, size: DraftSize, load: int) -> Sequence[BlockHeader]:
-        """The blocks of a size at a load; empty if none counts."""
+        """Return the blocks of a size at a load; empty if there are none."""
         return self.by_cell.get((size.label, load), ())
 
 
 def tokens_per_s(blocks: Sequence[BlockHeader]) -> float:
-    """Tokens of the answers / seconds; 0 without blocks."""
+    """Divide the tokens of the answers by seconds; 0 without blocks."""
     if not blocks:
         return 0.0
     return sum(block.num_tokens for block in blocks) / sum(block.duration_s for block in blocks)
@@ -56,10 +56,10 @@ def tokens_per_s(blocks: Sequence[BlockHeader]) -> float:
 def predicted_tokens_per_s(
     size: DraftSize, acceptance: Sequence[float], blocks: Sequence[BlockHeader]
 ) -> float:
-    """The tokens/s of a size at a load; 0 without blocks.
+    """Predict the tokens/s of a size at a load; 0 without blocks.
 
-    `blocks` are the size's blocks at this load. If `acceptance` by position is known, only their
-    steps are used; if it is empty, their tokens are used.
+    `blocks` are the blocks of the size at this load. If `acceptance` by position is known, only the
+    steps of the blocks are used; otherwise their tokens are.
     """
     if not acceptance or not blocks:
         return tokens_per_s(blocks)
@@ -70,7 +70,7 @@ def predicted_tokens_per_s(
 def smooth_tokens_per_s(
     sizes: Sequence[DraftSize], acceptance: Sequence[float], short_blocks: Blocks, load: int
 ) -> dict[DraftSize, float]:
-    """The tokens/s of draft sizes at a load, from smoothed times of their steps.
+    """Predict the tokens/s of draft sizes at a load, from smoothed times of their steps.
 
     A step costs no less with more draft tokens K, and each further token costs no less than the
     token before. So the seconds of a step are fitted by a line whose slope may grow at each of the
@@ -111,7 +111,7 @@ def smooth_tokens_per_s(
 def candidates(
     method: TunedMethod, acceptance: Sequence[float], blocks: Blocks, loads: Sequence[int]
 ) -> list[DraftSize]:
-    """The sizes of a method that are predicted to be fastest at some load, the smallest first.
+    """List the sizes of a method that are predicted to be fastest at some load, the smallest first.
 
     Without `acceptance`, they are the NUM_CANDIDATES fastest of each load. With `acceptance`, they
     are the fastest of each load, and the NUM_CANDIDATES fastest by smoothed times of steps.

@@ -1,4 +1,4 @@
-"""The result of a tune of servers: its texts, and the files of its folder."""
+"""Write the result of a tune of servers: its texts, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TuneResult:
     spec: RunSpec
     """The options of the tune, as the user gave them."""
     methods: tuple[MethodResult, ...]
-    """The methods as they were named."""
+    """The methods, in the order in which they were named."""
     run: Run
     """The run of the last measurement."""
 
@@ -49,18 +49,18 @@ class TuneResult:
 
 
 def result_table(result: MethodResult) -> TextTable:
-    """A table of the measured sizes by load, with intervals over tasks and passes."""
+    """Make a table of the measured sizes by load, with intervals over tasks and passes."""
     headings = ("requests", "drafts", "tok/s", "of plain decoding (95 %)", "")
     rows = [_row(choice, measured) for choice in result.choices for measured in choice.measured]
     return text_table(headings, rows)
 
 
 def result_lines(result: MethodResult) -> Iterator[str]:
-    """The lines below a method's table: acceptance, break-even load, noise, and sizes by load.
+    """Yield the lines below a method's table: acceptance, break-even load, noise, sizes by load.
 
-    A load is a number of requests at once. The lines on noise say by how much two equal servers may
-    differ at each load, and at which loads a slower size was chosen because of that. If the noise
-    of any load is unknown, one line says so.
+    A load is a number of requests at once. The lines about noise tell how much two equal servers
+    may differ at each load, and at which loads a slower size was chosen because of that. If the
+    noise of any load is unknown, a single line says so.
     """
     # the share of drafts whose first i tokens are accepted, i = 1, 2, ...; may be empty
     if result.acceptance:
@@ -69,7 +69,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     # throughput of the best draft size / plain decoding's, by load
     ratios = {choice.load: choice.best_draft.ratio for choice in result.choices}
     loads = [{"ratio": ratio.value, "load": load} for load, ratio in ratios.items()]
-    break_even = break_even_numbers(ratios)  # numbers and texts of the note, by name
+    break_even = break_even_numbers(ratios)  # the numbers and texts of the note, by name
     sentence = make_note("loads", method=result.method.label, loads=loads, **break_even).text
     yield sentence[0].upper() + sentence[1:]
     if all(math.isfinite(choice.noise) for choice in result.choices):  # infinite: not known
@@ -85,7 +85,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
 
 
 def _tied(choice: LoadChoice) -> list[str]:
-    """Titles of the chosen size, and of the sizes that were measured faster."""
+    """List the titles of the chosen size, and of the sizes that were measured to be faster."""
     return [
         measured.size.title
         for measured in choice.measured
@@ -114,7 +114,7 @@ def write_results(folder: Path, result: TuneResult) -> None:
 
 
 def _row(choice: LoadChoice, measured: MeasuredSize) -> list[str]:
-    """The table row of a size at a load. Only the first row of a load names it."""
+    """Make the table row of a size at a load. Only the first row of a load has the load."""
     return [
         str(choice.load) if measured == choice.measured[0] else "",
         measured.size.title,
@@ -125,7 +125,7 @@ def _row(choice: LoadChoice, measured: MeasuredSize) -> list[str]:
 
 
 def _document(result: TuneResult) -> dict[str, Any]:
-    """The result as a JSON object. Infinite numbers become null."""
+    """Make a JSON object of the result. Infinite numbers become null."""
     return {
         "software": result.software,
         "model": result.spec.card.name,
@@ -134,7 +134,7 @@ def _document(result: TuneResult) -> dict[str, Any]:
 
 
 def _method(result: MethodResult, run: Run) -> dict[str, Any]:
-    """A method's part of the result as a JSON object."""
+    """Make a JSON object of a method's result."""
     break_even = result.break_even
     interval = break_even.interval
     return {
@@ -152,7 +152,7 @@ def _method(result: MethodResult, run: Run) -> dict[str, Any]:
 
 
 def _choice(choice: LoadChoice, run: Run) -> dict[str, Any]:
-    """The choice at a load as a JSON object; the run has the command of each server."""
+    """Make a JSON object of the choice at a load. `run` has the command of each server."""
     server = run.header.servers.get(choice.chosen.size.label)
     return {
         "requests_at_once": choice.load,
@@ -174,13 +174,13 @@ def _choice(choice: LoadChoice, run: Run) -> dict[str, Any]:
 
 
 def _ends(measured: MeasuredSize) -> list[float] | None:
-    """Both ends of the interval of a size's ratio; None without an interval."""
+    """Return both ends of the interval of a size's ratio; None without an interval."""
     interval = formats.interval_of(measured.ratio)
     return [interval.low, interval.high] if interval else None
 
 
 def speculation_flags(command: Sequence[str]) -> list[str]:
-    """The options of a server's command that begin with `--spec`, with their arguments.
+    """List the options of a server's command that begin with `--spec`, with their arguments.
 
     The path of llama.cpp's draft weights, `--model-draft`, is not among them.
     """
@@ -195,9 +195,9 @@ def speculation_flags(command: Sequence[str]) -> list[str]:
 
 
 def _tables(result: MethodResult) -> dict[str, Any]:
-    """The draft tokens by load, as a table of vLLM ("vllm") and of TensorRT-LLM ("trtllm").
+    """Make tables of draft tokens by load for vLLM ("vllm") and TensorRT-LLM ("trtllm").
 
-    None in place of a table that cannot hold them. Trees have no table in either.
+    A table is None if the engine has no form for these draft tokens. Neither has a form for trees.
     """
     if any(choice.chosen.size.is_tree for choice in result.choices):
         return {"vllm": None, "trtllm": None}
@@ -209,7 +209,7 @@ def _tables(result: MethodResult) -> dict[str, Any]:
 
 
 def _settings_file(result: TuneResult) -> SettingsFile:
-    """The sizes of each method by load, for `run --engine ... --settings`."""
+    """List the sizes of each method by load, for `run --engine ... --settings`."""
     header = result.run.header
     sizes = {
         method.method.label: {

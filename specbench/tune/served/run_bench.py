@@ -1,4 +1,4 @@
-"""The bench on real servers: each measurement is an ordinary run in the folder of the tune."""
+"""Measure draft sizes on real servers. Each measurement is a run in the folder of the tune."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.shared_servers import make_shared_setup, unsupported_reason
 
 SHORT_TOKENS = 64
-"""Most tokens of an answer if only the time of a step counts."""
+"""The most tokens of an answer if only the time of a step matters."""
 
 
 @dataclass
@@ -35,11 +35,11 @@ class RunBench:
     progress: Progress
     """Receives events and messages."""
     is_offline: bool = False
-    """True to download nothing."""
+    """True if nothing may be downloaded."""
     setup_maker: SetupMaker = make_setup
-    """Makes the setup of a run: a server per size, or one for all sizes of a method."""
+    """Makes the setup of a run, with a server per size, or one server for all sizes of a method."""
     runs: dict[str, Run] = field(default_factory=dict)
-    """The runs by the name of their measurement."""
+    """The run of each measurement, by the name of the measurement."""
 
     def measure(
         self,
@@ -50,10 +50,11 @@ class RunBench:
         passes: int = 1,
         is_short: bool = False,
     ) -> Sequence[BlockHeader]:
-        """Run requests with each draft size at each load, in turns; returns the measured blocks.
+        """Run requests with each draft size at each load, in turns. Returns the measured blocks.
 
-        The requests of a size on one task at one load in one pass are a block. A run that is in the
-        folder is continued. `progress` receives a message per size with failed requests.
+        A block has the requests of a size for one task at one load in one pass. A run that is
+        already in the folder is continued. `progress` receives a message per size with failed
+        requests.
 
         Args:
             name: name of the measurement, and of the run's folder in the tune's folder.
@@ -79,11 +80,11 @@ class RunBench:
         return run.header.blocks
 
     def try_shared_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
-        """From now on, start one server per method for all sizes, if every server allows it.
+        """Let one server per method serve all sizes from now on, if every server allows it.
 
         A server allows it if it drafts as many tokens as a request asks for. Each method's server
-        is started with the largest size, and tried. If one does not allow it, nothing changes (a
-        server is started per size), and `progress` receives the reason.
+        is started with the largest size, and tried. If one does not allow it, nothing changes: a
+        server is started per size, and `progress` receives the reason.
 
         Args:
             methods: the methods with the sizes to try.
@@ -111,7 +112,7 @@ class RunBench:
     def _plan(
         self, sizes: Sequence[DraftSize], loads: Sequence[int], *, passes: int, is_short: bool
     ) -> Plan:
-        """The plan of a run with these sizes as methods, at these loads (requests at once)."""
+        """Plan a run with these sizes as methods, at these loads (requests at once)."""
         max_new_tokens = self.spec.max_new_tokens  # None: the tasks decide
         if is_short:
             max_new_tokens = min(max_new_tokens or SHORT_TOKENS, SHORT_TOKENS)

@@ -29,7 +29,7 @@ _FIELD = "speculative.n_max"
 
 
 def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
-    """The protocol, with requests that ask for drafts of at most `num_tokens` tokens."""
+    """Make requests of a protocol ask for drafts of at most `num_tokens` tokens."""
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
         return {**protocol.body(model, ask), _FIELD: num_tokens}
@@ -38,7 +38,7 @@ def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
 
 
 async def unsupported_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
-    """The reason why a server does not support a draft size per request; "" if it does.
+    """Tell why a server does not support a draft size per request; "" if it does.
 
     The server answers the same request twice: with drafts of one token, and with drafts of the
     largest size. It supports sizes if it counts different numbers of drafted tokens, or if there
@@ -72,7 +72,7 @@ async def unsupported_reason(source: ServerSource, largest: DraftSize, request: 
 
 
 def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
-    """A running server, as seen by requests that ask for drafts of at most `num_tokens` tokens."""
+    """Return a server as seen by requests that ask for drafts of at most `num_tokens` tokens."""
     protocol = sized_protocol(server.properties.protocol, num_tokens)
     return replace(
         server,
@@ -85,16 +85,16 @@ def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
 
 @dataclass(slots=True, eq=False)
 class SharedServers:
-    """Started servers, one per method, which answers with all its sizes."""
+    """Started servers, one per method. Each answers with all sizes of its method."""
 
     source: ServerSource
     """Starts and ends the servers."""
     launches: Mapping[str, Launch]
     """The servers that a run asks for, by label."""
     _sized_servers: dict[str, OpenServer] = field(default_factory=dict)
-    """The running server as each label sees it."""
+    """The running server, as each label sees it."""
     _running: OpenServer | None = None
-    """The server that all sizes of a method share."""
+    """The running server, which all sizes of a method share."""
 
     @property
     def is_one_at_a_time(self) -> bool:
@@ -105,10 +105,10 @@ class SharedServers:
         return self.source.arrangement
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a label, whose requests ask for the draft size of this label.
+        """Return the server of a label. Its requests ask for the draft size of this label.
 
-        All sizes of a method share the running server of the largest size. `method` is the label of
-        a method with one size, or of plain decoding.
+        All sizes of a method share the server with the largest size. `method` is the label of a
+        method with one size, or of plain decoding.
 
         Raises:
             SpecbenchError: the server did not start, or died more than once.
@@ -131,7 +131,7 @@ class SharedServers:
         await self.source.close()
 
     def describe(self) -> dict[str, ServerHeader]:
-        """The servers' part of the header, by method."""
+        """Describe the servers for the header of a run, by method."""
         headers = self.source.describe()
         return {
             label: headers[largest]
@@ -140,7 +140,7 @@ class SharedServers:
         }
 
     def process_ids(self) -> dict[str, int]:
-        """The processes of the servers that run, by method."""
+        """Return the processes of the servers that run, by method."""
         process_ids = self.source.process_ids()
         return {
             label: process_ids[largest]
@@ -149,7 +149,7 @@ class SharedServers:
         }
 
     def largest(self, label: str) -> str:
-        """The label of the largest size of the same method with the same options."""
+        """Return the label of the largest size of the same method with the same options."""
         launch = self.launches[label]
         labels_of_method = [
             label_of_size
@@ -161,13 +161,13 @@ class SharedServers:
 
 @dataclass(frozen=True)
 class SharedSetup(StartedSetup):
-    """An engine's methods, with one server per method for all its sizes."""
+    """The methods of an engine, with one server per method for all sizes."""
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
-        """The backend that measures in a folder, with one server per method.
+        """Make the backend that measures in a folder, with one server per method.
 
         It starts only the servers of each method's largest size. `before` is the header of the run
-        in the folder that is continued; None for a new run.
+        in the folder if that run is continued; None for a new run.
         """
         backend = StartedSetup.open(self, folder, before)  # would start a server per size
         started_servers = backend.source
@@ -184,5 +184,5 @@ class SharedSetup(StartedSetup):
 
 
 def make_shared_setup(spec: RunSpec, *, is_offline: bool = False) -> SharedSetup:
-    """The setup of a run whose requests name the size of their drafts."""
+    """Make the setup of a run in which requests name the size of their drafts."""
     return SharedSetup(**vars(make_started_setup(spec, is_offline=is_offline)))

@@ -1,4 +1,4 @@
-"""`specbench tune --engine`: the draft size of a serving engine's methods at each load."""
+"""`specbench tune --engine`: find the draft size of a serving engine's methods at each load."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specbench.tune.served.results import TuneResult
 from specbench.tune.served.run_bench import RunBench
 
 LOADS = (1, 2, 4, 8)
-"""Requests at once, unless the user names others."""
+"""The numbers of requests at once, unless the user gives others."""
 LEAST_PROMPTS = 8
-"""Fewest prompts per task without --limit; larger loads have one per request at once."""
+"""The fewest prompts per task without --limit. A larger load has one prompt per request at once."""
 
 
 def tune_servers(
@@ -70,12 +70,12 @@ def tune_servers(
         raise UserError(
             f"A tune has one temperature, not {len(spec.temperatures)}.", "Give one of them."
         )
-    description = load_engine(engine)  # of the engine, with its methods and their options
+    description = load_engine(engine)  # the engine, with its methods and their options
     engine_choices(spec, description)  # raises for methods and options that the engine lacks
     methods_with_sizes = tuned_methods(spec.choices, description)
     bench = RunBench(spec, Path(output), progress or Lines(lambda text: None), is_offline=offline)
     if description.takes_size_per_request:  # one server may serve all sizes of a method
         bench.try_shared_servers(methods_with_sizes, loads)
     method_results = tune_methods(bench, methods_with_sizes, loads, passes)
-    # "turns" is the name of the last measurement, which decided
+    # "turns" is the last measurement, which decides
     return TuneResult(spec, tuple(method_results), bench.runs["turns"])
