@@ -31,10 +31,10 @@ class DepthAcceptance:
     depth: int
 
     num_reached: int
-    """Steps that accepted draft tokens at all smaller depths and whose outcome here is known."""
+    """Steps that accepted draft tokens at all smaller depths and have a known outcome here."""
 
     num_accepted: int
-    """How many of the `num_reached` steps accepted a draft token at this depth."""
+    """The number of the `num_reached` steps that accepted a draft token at this depth."""
 
     conditional: Estimate
     """`num_accepted` / `num_reached`."""
@@ -115,11 +115,11 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
     num_reached = steps_reached.sum(0)  # [depths]
     conditional_shares = num_accepted / num_reached  # [depths]
-    unconditional_shares = conditional_shares.cumprod()  # by Kaplan and Meier [depths]
+    unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier's [depths]
     # Shares in each resample [num_resamples, depths]; NaN if there are no intervals.
     conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # The number of clusters with equally many steps that would tell as much, at depth 1 (column 0).
+    # How many clusters of equal size would be as informative, at depth 1 (column 0).
     num_effective = effective_number(steps_reached[:, :1])
     return tuple(
         DepthAcceptance(

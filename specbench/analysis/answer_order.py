@@ -1,4 +1,4 @@
-"""Test by random orders if a method needs fewer steps after vanilla has answered.
+"""Use random orders to test if a method needs fewer steps after vanilla has answered.
 
 The order of the methods is drawn anew for each request. An honest method would have given the same
 answers in any other order, so the real order is not extreme among many random ones. The test
@@ -23,13 +23,13 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """Check if the method needs fewer steps on requests that vanilla answered first, beyond chance.
+    """Check if the method needs fewer steps after vanilla has answered, by more than chance.
 
-    An order tells for each request if vanilla or the method answered it first. The ratio of an
-    order is the method's steps per token on the requests that vanilla answered first / its steps
-    per token on the others. The result is True if at most MOST_AS_LOW of NUM_ORDERS random orders
-    have a ratio no higher than that of the real order. Random orders that equal the real one are
-    left out.
+    An order says for each request if vanilla or the method answered it first. The ratio of an order
+    is the method's steps per token on the requests that vanilla answered first / its steps per
+    token on the others. The result is True if at most MOST_AS_LOW of NUM_ORDERS random orders have
+    a ratio no higher than that of the real order. Random orders that equal the real one are left
+    out.
 
     Args:
         rows: the method's completions, one per request; the index is the row in the record table,
@@ -53,7 +53,7 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
 
 
 def _ratio(orders: BoolArray, num_steps: FloatArray, num_tokens: FloatArray) -> FloatArray:
-    """Divide steps per token after vanilla by those before it, in each order [orders].
+    """Divide the steps per token after vanilla by those before vanilla, in each order [orders].
 
     `orders` is True for the requests that vanilla answered first [orders, requests]. `num_steps`
     and `num_tokens` are the method's [requests].

@@ -28,7 +28,7 @@ A question is a prompt in one pass, with all its turns.
 
 
 class PromptTurn(NamedTuple):
-    """A turn of a prompt, whatever the pass, temperature and load of its answer."""
+    """A turn of a prompt, in any pass, at any temperature and load."""
 
     task: str
     sample_id: str
@@ -41,36 +41,36 @@ def prompt_turn(request: RequestKey) -> PromptTurn:
 
 
 class Answers(NamedTuple):
-    """Counts and seconds of answers, each an array [requests]. NaN means unknown."""
+    """The counts and seconds of answers, an array each [requests]. NaN means unknown."""
 
     tokens: FloatArray
-    """Tokens, by our counting rule."""
+    """The tokens, counted by our rule."""
     wall_s: FloatArray
-    """Seconds of the whole request."""
+    """The seconds of the whole request."""
     decode_s: FloatArray
     """Seconds after the first token. If any is unknown, the cost of a step includes the prefill."""
     steps: FloatArray
-    """Forward passes of the target after the prefill. Vanilla has one per emitted token."""
+    """The forward passes of the target after the prefill. Vanilla has one per emitted token."""
     first_tokens: FloatArray
-    """Tokens that the prefill emitted, not a step. 0 if the source counts the prefill as a step."""
+    """The tokens that the prefill emitted. 0 if the source counts the prefill as a step."""
     source_tokens: FloatArray
-    """Tokens, by the counting rule of the source; NaN if the source counts as we do."""
+    """The tokens, counted by the rule of the source; NaN if the source counts as we do."""
     block_s: FloatArray
-    """The answer's part of the seconds that a server took for a block (a group of requests)."""
+    """The answer's part of the seconds that a server took for a block, a group of requests."""
 
     @property
     def counted_tokens(self) -> FloatArray:
-        """Tokens by the counting rule of the source."""
+        """The tokens, counted by the rule of the source."""
         return np.where(np.isnan(self.source_tokens), self.tokens, self.source_tokens)
 
     @property
     def emitted(self) -> FloatArray:
-        """Tokens that steps emitted, by our counting rule."""
+        """The tokens that steps emitted, counted by our rule."""
         return self.tokens - self.first_tokens
 
 
 def one_per_second(number: int) -> Answers:
-    """Make this number of answers of one token, one step and one second each, as a baseline.
+    """Make a baseline of this number of answers, each of one token, one step and one second.
 
     Speedups relative to it are tokens/s, and the cost of a step is in seconds.
     """
@@ -89,9 +89,10 @@ class AnswerPairs:
     vanilla: Answers
     """Vanilla's answers [requests], or `one_per_second` without a baseline."""
     units: IntArray
-    """The pass, or the run of a pool, of each row [requests]."""
+    """The number of the pass, or of the run in a pool, of each row [requests]."""
     has_baseline: bool = True
-    """True if `vanilla` has real answers. If False, the printed number is tokens/s, no speedup."""
+    """True if `vanilla` has real answers. If not, the printed number is not a speedup but tokens/s.
+    """
     arithmetic: Arithmetic = "tasks"
     """How the source averages the printed number."""
     step_unit_s: float = 1.0

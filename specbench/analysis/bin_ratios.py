@@ -22,18 +22,18 @@ from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too
 
 @dataclass(frozen=True, slots=True)
 class BinRatio(Bin):
-    """MAT of two sides in a range of an axis, over the prompts with steps of both sides in it."""
+    """The MAT of two sides in a bin, over the prompts of which both have steps in the bin."""
 
     num_prompts: int
-    """Number of these prompts."""
+    """The number of these prompts."""
     subject: Value
-    """MAT of the first side, the subject."""
+    """The MAT of the first side, the subject."""
     reference: Value
-    """MAT of the second side, the reference."""
+    """The MAT of the second side, the reference."""
     ratio: Value
-    """subject / reference."""
+    """The subject's MAT / the reference's."""
     p_value: float | None = None
-    """P-value of "the ratio is 1", corrected for the number of bins; None: not tested."""
+    """The p-value of "the ratio is 1", corrected for the number of bins; None without a test."""
 
     @property
     def is_claimed(self) -> bool:
@@ -42,12 +42,12 @@ class BinRatio(Bin):
 
 
 class PlacedSteps(NamedTuple):
-    """The steps of one side's answers."""
+    """The steps of the answers of one side."""
 
     prompts: IntArray
     """The number of each step's prompt, the same on both sides [steps]."""
     emitted: IntArray
-    """Tokens that each step emitted [steps]."""
+    """The tokens that each step emitted [steps]."""
     numbers: dict[Axis, IntArray]
     """The position, context length and turn of each step [steps]."""
 
@@ -75,8 +75,8 @@ def compare_steps(
 ) -> tuple[BinRatio, ...]:
     """Compare the MAT of two sides, subject / reference, in the bins of each axis in order.
 
-    A side is a method's answers in a run. Only prompts with steps of both sides in a bin count
-    there; bins without such a prompt are left out, and with few prompts the numbers are missing.
+    A side is a method's answers in a run. A bin counts only prompts of which both sides have steps
+    in it. Bins without such a prompt are left out, and with few prompts the numbers are missing.
     Only axes that both sides know are compared. `draws` resamples the prompts for intervals, each
     prompt for both sides at once.
     """
@@ -102,10 +102,10 @@ def compare_steps(
 
 
 def _bin_ratio(step_bin: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
-    """Compute both sides' MAT in a bin and the ratio subject / reference; missing with few prompts.
+    """Compute both sides' MAT in a bin, and their ratio; missing with few prompts.
 
-    `subject` and `reference` have two sums for each of the same prompts [prompts, 2]: the prompt's
-    steps in the bin, and the tokens that these steps emitted.
+    `subject` and `reference` have two sums for each of the same prompts [prompts, 2]: its steps in
+    the bin, and the tokens that these steps emitted.
     """
     steps, emitted = np.hsplit(subject, 2)  # [prompts, 1] each
     base_steps, base_emitted = np.hsplit(reference, 2)

@@ -14,23 +14,23 @@ import numpy as np
 from specbench.analysis.stats.estimates import Estimate, Interval
 
 _TAILS = (2.5, 97.5)
-"""Percentiles at the ends of an interval."""
+"""The percentiles at the two ends of an interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where a method stops being faster than vanilla, among the loads that were measured."""
+    """The load at which a method stops being faster than vanilla."""
 
     load: float
-    """The lowest load (requests at once) at which the method is no longer faster: 0 if it is not
-    faster at the smallest measured load, infinite if it is faster at all of them.
+    """The lowest load (requests at once) at which the method is no longer faster. It is 0 if the
+    method is not faster at the smallest measured load, and infinite if it is faster at all of them.
     """
     last_faster: int | None
     """The largest measured load below `load`; None if there is none."""
     first_slower: int | None
     """The smallest measured load above `load`; None if there is none."""
     interval: Interval | None = None
-    """95 % interval of `load`, whose ends may also be 0 or infinite; None if it is unknown."""
+    """The 95 % interval of `load`. Its ends may be 0 or infinite. None if it is unknown."""
 
 
 def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
@@ -61,7 +61,7 @@ def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     """
     loads = sorted(ratios)
     break_even_load = crossing(loads, [ratios[load].value for load in loads])
-    # For each load with resamples: the ratios in them [num_resamples].
+    # The ratios in the resamples of each load that has resamples [num_resamples].
     ratios_of_loads = [
         resamples for load in loads if (resamples := ratios[load].resamples) is not None
     ]
@@ -69,7 +69,9 @@ def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     if len(ratios_of_loads) == len(loads):
         # a row has the ratios at all loads in one resample [num_resamples, loads]
         ratio_rows = np.stack(ratios_of_loads, axis=1)
-        crossings = [crossing(loads, ratio_row) for ratio_row in ratio_rows]  # loads, 0 or infinite
+        crossings = [
+            crossing(loads, ratio_row) for ratio_row in ratio_rows
+        ]  # each a load, 0 or infinite
         # "nearest", because interpolation fails between infinite loads
         low, high = np.percentile(crossings, _TAILS, method="nearest")
         interval = Interval(float(low), float(high))

@@ -54,12 +54,12 @@ evidence of speed.
 """
 
 Arithmetic = Literal["ours", "paper"]
-"""The formula of the speedup; `paper` is the published one."""
+"""The formula of the speedup. `paper` is the published formula."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """One method at one temperature on one task. `load` tells cells at different loads apart."""
+    """A method at a temperature, on a task and at a load."""
 
     method: str
     temperature: float
@@ -97,20 +97,20 @@ class CellMetrics:
     num_samples: int
 
     num_pairs: int
-    """Completions that vanilla finished too."""
+    """The completions of requests that vanilla finished too."""
 
     num_done: int
-    """All measured completions."""
+    """The completions that did not fail, whether or not they are compared."""
 
     num_failed: int
     num_tokens: int
     num_steps: int
-    """Steps that the records list; 0 if a server only counts them, although MAT may be known."""
+    """The steps that the records list. 0 if a server only counts steps, even if MAT is known."""
     first_error: str | None
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """Compute the speedups, tokens/s and mean accepted tokens of a cell, by the metric's name.
+    """Compute the speedups, tokens/s and mean accepted tokens of a cell, by name of the metric.
 
     A metric is left out if none of the rows has all the numbers that it needs.
 
@@ -122,7 +122,7 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
     # The counts and seconds that the metrics need, by the column's name [rows].
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
     groups = table.groups(rows)  # each row's sample, pass (or run of a pool) and request
-    ratios: dict[str, Ratio] = {}  # by metric, from sums per sample
+    ratios: dict[str, Ratio] = {}  # by metric, made from sums per sample
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():  # `where` [rows] is true for rows with all numbers
             continue
@@ -164,7 +164,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
 
 
 class CellSource:
-    """The source of a run's cells: it selects their rows from the table of records."""
+    """The source of a run's cells. It selects the rows of each cell from the table of records."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class CellSource:
         survivors: Survivors,
         no_times: Missing | None,
     ) -> None:
-        """`no_times` tells why times are no evidence of speed; None if they are."""
+        """`no_times` is the reason why times are no evidence of speed; None if they are."""
         self._table = table
         self._survivors = survivors
         self._no_times = no_times
@@ -187,24 +187,24 @@ class CellSource:
         """Compute the numbers of a cell, with a reason for each missing number.
 
         They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
-        resamples the samples for intervals (None for none). `arithmetic` is `speedup`'s formula.
+        resamples the samples for intervals; None gives none. `arithmetic` is for `speedup`.
         """
         table = self._table
-        all_rows = self._rows_of(key)  # numbers of the cell's records, also failed ones
+        all_rows = self._rows_of(key)  # numbers of the cell's records, including failed ones
         is_measured = self._is_measured[all_rows]
         failed_rows = all_rows[~is_measured]
         rows = all_rows[self._survivors.is_shared[all_rows]]  # rows that count
         num_done = int(is_measured.sum())
 
-        # For each row: sample, tokens, row of vanilla's answer or -1, True if the two are equal.
+        # For each row: sample, tokens, row of vanilla's answer (or -1), True if the two are equal.
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
         step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows that vanilla answered too
 
-        # Reasons why all numbers, times, or ratios to vanilla are missing; the first two may be
-        # None. In `a or b or c`, the first reason or estimate that is not None becomes the number.
+        # Why all numbers, times, or ratios to vanilla are missing; the first two may be None. In
+        # `a or b or c`, the first reason or estimate that is not None becomes the number.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
@@ -244,16 +244,16 @@ class CellSource:
 
     @property
     def shared_rows(self) -> dict[CellKey, IntArray]:
-        """For each cell, the rows on which methods are compared, and the failed rows."""
+        """For each cell, the rows on which methods are compared and the failed rows."""
         is_kept = self._survivors.is_shared | ~self._is_measured
         return {key: rows[is_kept[rows]] for key, rows in self._rows.items()}
 
     def _rows_of(self, key: CellKey) -> IntArray:
-        """All rows of a cell, also failed ones."""
+        """Return all rows of a cell, including failed ones."""
         return self._rows.get(key, np.empty(0, dtype=np.intp))
 
     def _reason_for_no_pairs(self, key: CellKey) -> Missing:
-        """Tell why ratios to vanilla are missing, if it answered no request of the cell."""
+        """Tell why a cell has no ratios to vanilla, if vanilla answered none of its requests."""
         baseline_rows = self._rows_of(replace(key, method=BASELINE))
         if not len(baseline_rows):
             return NO_BASELINE

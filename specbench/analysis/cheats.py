@@ -1,6 +1,6 @@
 """Find speed that drafting does not explain, by rules that honest runs pass.
 
-The rules judge methods of specbench's own engine, not those of servers.
+The rules judge the methods of specbench's own engine, not those of servers.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ SLOW_VANILLA = "slow_vanilla"
 """Key of the same warning about several methods: then the likely cause is a slow vanilla."""
 
 LEAST_STEP = 0.9
-"""Smallest ratio of a step's time to vanilla's that noise and other kernels can explain."""
+"""The smallest ratio of a step's time to vanilla's that noise and other kernels can explain."""
 LEAST_STEP_MORE = 0.95
-"""This ratio for a method with more CPU threads than vanilla: vanilla's step is at most 5 % slower
-with vanilla's number of threads than with the fastest number.
+"""This ratio for a method with more CPU threads than vanilla. Vanilla's step is at most 5 % slower
+with its own number of threads than with the fastest.
 """
 LEAST_PREFILL = 0.8
-"""Smallest ratio of a prefill's time to vanilla's that noise and other kernels can explain."""
+"""The smallest ratio of a prefill's time to vanilla's that noise and other kernels can explain."""
 MOST_AFTER = 0.1
-"""Share by which vanilla's steps may take longer right after a method than at other times."""
+"""The share by which vanilla's steps may be slower right after a method than at other times."""
 LEAST_PAIRS = 8
-"""Fewest completions of vanilla right after a method, and also fewest others, with which the rule
-judges if the method slows vanilla.
+"""The rule about slowed steps of vanilla needs this many completions of vanilla right after the
+method, and as many others.
 """
 _GROUP = ["temperature", "task", "turn"]
-"""Columns of vanilla's completions whose steps should take equally long."""
+"""The columns that identify vanilla's completions whose steps should take equally long."""
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
@@ -114,9 +114,9 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 
 
 def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Find the subjects with too fast steps, each with its seconds of a step / vanilla's.
+    """Find the subjects whose steps are too fast, each with its seconds of a step / vanilla's.
 
-    `timed` has the completions of methods. The smallest honest ratio is higher for methods with
+    `timed` has the completions of methods. The smallest honest ratio is higher for a method with
     more CPU threads than vanilla.
     """
     fast = _below(table, timed, LEAST_STEP, "decode_s", "num_steps")
@@ -134,10 +134,10 @@ def _below(
     time_column: str,
     count_column: str | None = None,
 ) -> dict[Subject, float]:
-    """Find the methods that are too fast, by their time / vanilla's time for the same requests.
+    """Find the methods that are too fast, from their time / vanilla's time for the same requests.
 
-    Both the upper end of the ratio's interval and the median over requests have to be below
-    `least`. Bursts of other programs that hit a few answers of vanilla do not move the median.
+    Both the upper end of the ratio's interval and the median over requests must be below `least`.
+    The median does not move if another program slows down a few answers of vanilla.
 
     Args:
         table: the records of the run.
@@ -176,7 +176,7 @@ def _below(
     ratios_below = {}
     for subject, ratio in ratios.items():
         estimate = draws.estimate(ratio)
-        if estimate.interval and estimate.interval.high < least:  # no interval: too few samples
+        if estimate.interval and estimate.interval.high < least:  # None: too few samples
             ratios_below[subject] = estimate.value
     return ratios_below
 
@@ -194,14 +194,14 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
     """Compare vanilla's speed right after each method that seems to slow it with its other speed.
 
-    For each subject, the result has vanilla's speed right after the method in `ratios`, and that of
-    all its other completions in `references`. A speed is a number of completions / the sum of their
+    For each subject, `ratios` has vanilla's speed right after the method, and `references` its
+    speed in all its other completions. A speed is a number of completions / the sum of their
     relative times. The relative time of a completion is its time per step / the median of vanilla's
-    times per step on the same task and turn, at the same temperature.
-    `frame` has one row per record, in the order in which they ran; `is_timed` [rows] is true for
-    records with steps whose times count.
+    times per step on the same task and turn, at the same temperature. `frame` has one row per
+    record, in the order in which they ran; `is_timed` [rows] is true for records with steps whose
+    times count.
     """
-    # The method of the record that ran just before on the same worker; NaN if none did [rows].
+    # The method whose record ran just before on the same worker; NaN for the first [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
     step_s = vanilla_rows["decode_s"] / vanilla_rows["num_steps"]  # [vanilla_rows]

@@ -1,4 +1,4 @@
-"""Turn a value into columns of a table."""
+"""Turn numbers that may be missing into columns of a table."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 
 def value_columns(name: str, value: Value) -> dict[str, Any]:
-    """Turn a value into columns: it, the ends of its interval, and why it is missing (or None)."""
+    """Turn a number into columns: it, both ends of its interval, and the reason if it is missing."""
     interval = value.shown_interval if isinstance(value, Estimate) else None
     return {
         name: value_or_none(value),
@@ -17,5 +17,5 @@ def value_columns(name: str, value: Value) -> dict[str, Any]:
 
 
 def value_or_none(value: Value) -> float | None:
-    """The value without its interval; None if it is missing."""
+    """Return the number without its interval; None if it is missing."""
     return value.value if isinstance(value, Estimate) else None

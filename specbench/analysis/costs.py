@@ -28,8 +28,10 @@ from specbench.types import Phases
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of one cell. The first five cover the completions that vanilla has too, or all if
-    vanilla has none.
+    """The costs of one cell.
+
+    The first five cover the completions that vanilla has too, or all completions if vanilla has
+    none.
     """
 
     mat: Value
@@ -38,13 +40,13 @@ class Cost:
     """The decode time of a step in seconds."""
 
     relative: Value
-    """`step_s` / vanilla's `step_s`."""
+    """`step_s` / the `step_s` of vanilla."""
 
     decode_speedup: Value
     """`mat / relative`."""
 
     phases: Phases | None
-    """Mean seconds of each phase of a step; None if phases were not timed."""
+    """The mean seconds of each phase of a step; None if phases were not timed."""
 
     bound: Value
     """The bandwidth bound: the decode speedup that memory bandwidth allows (see `Roofline`)."""
@@ -53,12 +55,12 @@ class Cost:
     """The measured decode speedup / the bandwidth bound."""
 
     joules_per_token: Value
-    """Energy of the whole card per token, in joules, prefill included (see `energy`). It was
-    measured while the method repeated its prompts alone, if it did, or else over its answers.
+    """The energy of the whole card per token, in joules, with the prefill (see `energy`). If the
+    method repeated its prompts alone, the energy was measured then; otherwise over its answers.
     """
 
     peak_memory_bytes: int | None
-    """Most bytes of memory in use in a completion, without memory that only other methods need."""
+    """The most bytes in use in a completion, without the memory that only other methods need."""
 
     step_bytes: float = 0.0
     """The bytes of weights that a step reads, drafting included; 0 if unknown."""
@@ -92,7 +94,7 @@ class Cost:
 
 
 NO_COST = Cost(NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, None, NOT_RUN, NOT_RUN, NOT_METERED, None)
-"""The costs of a cell without records."""
+"""The costs of a cell that has no records."""
 
 
 def measure_cost(
@@ -111,13 +113,13 @@ def measure_cost(
     """
     (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]
-    # for each done row: steps (0 if not listed) and seconds; vanilla's for the same request, or 0
+    # for each done row: steps (0 if not listed), seconds, and vanilla's for the request (or 0)
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
     has_decoded = (num_steps > 0) & (decode_s > 0)  # [done rows]
     is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)  # vanilla answered too
-    is_counted = is_paired if is_paired.any() else has_decoded  # all if vanilla answered none
+    is_counted = is_paired if is_paired.any() else has_decoded  # or all, if vanilla answered none
 
     no_steps = NO_STEPS  # the reason for missing numbers of steps
     if not len(done_rows):
@@ -160,7 +162,8 @@ def measure_cost(
 def costs_alone(
     costs: Mapping[CellKey, Cost], energies: Sequence[MethodEnergy]
 ) -> dict[CellKey, Cost]:
-    """Replace the energy of methods that also ran alone: the costs over all tasks of these methods.
+    """Return the costs over all tasks of methods that also ran alone, with the energy measured
+    then.
 
     `energies` has the energy that each method used while it repeated its prompts alone.
     """
@@ -175,7 +178,7 @@ def costs_alone(
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
-    """Divide `top` by `bottom`, or give the reason if either is missing."""
+    """Divide `top` by `bottom`. If either is missing, the result is the reason."""
     if isinstance(top, Missing):
         return top
     if isinstance(bottom, Missing):
@@ -190,7 +193,10 @@ def _peak_memory_bytes(table: RecordTable, rows: IntArray) -> int | None:
 
 
 def _phases(table: RecordTable, rows: IntArray) -> Phases | None:
-    """Compute each phase's mean seconds per step, over records with phases; None without any."""
+    """Compute the mean seconds per step of each phase, over the records that have phases.
+
+    None if no record has phases.
+    """
     # steps of each record; and for each phase, its seconds in each record
     num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)
     has_phases = ~np.isnan(phase_times[0])  # NaN: not timed

@@ -1,4 +1,4 @@
-"""Choose decode times: the client's, or the server's if tokens reached the client in a burst.
+"""Choose decode times: by the client's clock, or by the server's if tokens arrived in a burst.
 
 A client's decode time runs from the first arrival of tokens to the last. If a proxy or a buffer
 holds tokens back, they arrive in a burst, and the client's decode time tells nothing about
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 LEAST_OF_SERVER = 0.9
 """An answer is a burst if the client's decode time is below this share of the server's."""
 LEAST_ARRIVALS = 0.25
-"""An answer is a burst if its arrivals are fewer than this share of the steps that it needs."""
+"""An answer is a burst if it has fewer arrivals than this share of the steps that it needs."""
 LONGEST_DRAFT = 15
-"""Draft tokens per step that are assumed if a server does not count its drafts."""
+"""The draft tokens per step that are assumed if a server does not count its drafts."""
 MOST_LEFT_OUT = 0.1
 """The warning names a task if more than this share of its requests has no decode time."""
 
@@ -39,16 +39,17 @@ class DecodeTimes:
     """The decode time of each record [records], and the clock that measured it."""
 
     seconds: FloatArray
-    """Seconds from the first token to the last. NaN if they were not measured, or are left out."""
+    """The seconds from the first token to the last. NaN if not measured, or if left out."""
 
     is_burst: BoolArray
     """True for answers whose tokens reached the client in a burst."""
 
     is_of_server: BoolArray
-    """True for times by the server's clock: those of all methods, for requests with a burst."""
+    """True for times by the server's clock. With a burst, they are for all methods of the request.
+    """
 
     is_left_out: BoolArray
-    """True for times that are left out: for requests with a burst, if a server gave no time."""
+    """True if the time is left out: for a request with a burst, if a server gave no time."""
 
 
 def decode_times(
@@ -57,7 +58,7 @@ def decode_times(
     """Choose the decode time of each record: by the client's clock, or by the server's.
 
     If the answer of any method to a request arrived in a burst, the times of all methods for this
-    request are the servers', or are left out if a server gave none.
+    request are by the servers' clocks. They are left out if a server gave none.
 
     Args:
         frame: has a row per record (see `records_frame`). The column `asked` has the number of the
@@ -98,18 +99,18 @@ def decode_times(
 
 
 def _server_s(serving: Serving | None) -> float | None:
-    """The decode time by the server's clock in seconds; None without a clock, or if it is 0."""
+    """Return the decode time by the server's clock in seconds; None without one, or if it is 0."""
     return (serving.server_decode_s or None) if serving else None
 
 
 def _is_burst(record: Record, draft_length: float) -> bool:
-    """Check if an answer's tokens arrived in a burst: its decode time by the client is too short.
+    """Check if the tokens of an answer arrived in a burst, so that the client's time is too short.
 
     If the server gave a decode time, an answer is a burst if the client's is below LEAST_OF_SERVER
-    of it. If not, it is one if all tokens arrived at once, if the arrivals after the first are
-    fewer than LEAST_ARRIVALS of the steps that the tokens need at least, or if there is a single
-    such arrival although more than two steps are needed. `draft_length` is the number of tokens per
-    draft: a step emits at most one token more. The answer has two tokens or more.
+    of it. Otherwise it is a burst if all tokens arrived at once, if the arrivals after the first
+    are fewer than LEAST_ARRIVALS of the steps that the tokens need at least, or if there is a
+    single such arrival but more than two steps are needed. `draft_length` is the number of tokens
+    per draft. A step emits at most one token more. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -128,10 +129,10 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """Compute the mean number of tokens per draft of each method, from its server's counters.
+    """Compute the mean number of tokens per draft of each method, from the counters of its server.
 
-    Without counted drafts, vanilla has 0, and other methods are absent. A block is a group of
-    requests of a method that its server completed together; its header has the increase of the
+    Vanilla has 0 if it has no counted drafts, and other methods are absent. A block is a group of
+    requests of a method that its server completed together. Its header has the increase of the
     server's counters during the block.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
@@ -148,11 +149,11 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
     """Count what the warning about answers that arrived in bursts says; empty without a burst.
 
-    `answers` is the number of answers in a burst, `by_server` that of requests whose decode times
-    are the servers', and `lost` that of requests whose decode times are left out. A request counts
-    once for all methods, and again in each pass. `cells` lists the tasks (each at a temperature)
-    in which more than MOST_LEFT_OUT of the requests were lost.
-    `frame` has a row per record, with the flags of `DecodeTimes` as columns.
+    `answers` is the number of answers in a burst. `by_server` is the number of requests whose
+    decode times are the servers', `lost` that of requests whose decode times are left out. A
+    request counts once for all methods, and again in each pass. `cells` lists the tasks (each at a
+    temperature) in which more than MOST_LEFT_OUT of the requests were lost. `frame` has a row per
+    record, with the flags of `DecodeTimes` as columns.
     """
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:

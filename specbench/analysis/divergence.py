@@ -24,8 +24,8 @@ _CHAT = ("task", "sample_id", "repeat", "concurrency", "request_rate")
 class Divergence:
     """A completion that differs from vanilla's.
 
-    `position` is the number of equal tokens before the first difference. The token at it is None in
-    a completion that ended before.
+    `position` is the number of equal tokens before the first difference. The token at this position
+    is None for a completion that has already ended.
     """
 
     key: RecordKey
@@ -36,7 +36,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A method's greedy completions, compared with vanilla's for the same prompt tokens."""
+    """The comparison of a method's greedy completions with vanilla's for the same prompt tokens."""
 
     method: str
     num_compared: int
@@ -53,9 +53,9 @@ class Agreement:
 
 
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
-    """Find how many greedy completions of each method equal vanilla's, and where the others differ.
+    """Count how many greedy completions of each method equal vanilla's, and where others differ.
 
-    The result is by method; a method without a completion to compare is absent. It is empty for a
+    The result is by method, without methods that have no completion to compare. It is empty for a
     run with imported answers, since few imported files have token ids.
 
     Args:

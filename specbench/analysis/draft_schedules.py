@@ -11,19 +11,19 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 _TABLE = "per_batch_size"
-"""How the name of such a table of vLLM ends. A row of the table has the first and the last number
-of requests at once, and the number of draft tokens for them.
+"""The end of the name of such a table of vLLM. A row has the first and the last number of requests
+at once, and the number of draft tokens for them.
 """
 _ADAPTIVE = "adaptive"
-"""Part of an argument of servers that choose the number of draft tokens themselves."""
+"""Part of an argument with which a server chooses the number of draft tokens itself."""
 
 
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
-    """Check if the command of a method's server has a schedule that may ask for no drafts.
+    """Check if a method's server has a schedule that may ask for no drafts, by its command.
 
-    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. Without
-    a table that can be read, any argument that names a schedule is enough. At a load of N requests
-    at once, up to N are under way; at a request rate, any number. The result is False for a method
+    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. If no
+    table can be read, any argument that names a schedule is enough. At a load of N requests at
+    once, up to N are under way; at a request rate, any number. The result is False for a method
     without a server.
     """
     server = header.servers.get(method)

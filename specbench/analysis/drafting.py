@@ -3,9 +3,10 @@
 A draft model, a draft head or a module that predicts several tokens drafts in every step. An answer
 without a draft shows that speculation was off, and a mean over answers with speculation on and off
 describes neither state. Look-ups in the text (N-gram, suffix) draft only if they find a match, so
-for them an answer without a draft is a valid result. If a server gives no counts, nothing is known.
+for them an answer without a draft is a valid result.
 
-The counts come with an answer, or else from the server's counters over the answer's block.
+The counts come with an answer, or otherwise from the server's counters over the answer's block. If
+a server gives no counts, nothing is known.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from specbench.log.run import ONE_AT_A_TIME, loads_of
 
 NO_DRAFTS = Missing("the server drafted nothing")
 LEAST_EMITTED = 8
-"""Drafts were off if an answer without a draft has at least this many tokens after the first: a
-shorter answer may have no draft although they were on.
+"""Drafts were off if an answer without a draft has at least this many tokens after the first. A
+shorter answer may have no draft although drafts were on.
 """
 _EVERY_STEP = (
     "draft",
@@ -51,11 +52,11 @@ _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 _LEAST_STEPS = 0.95
 """A method with another name drafts in every step if at least this share of its steps drafts."""
 _LEAST_ANSWERS = 3
-"""Fewest answers with counted drafts from which this is judged."""
+"""The fewest answers with counted drafts from which the rule above judges."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
-    """Check if a method may answer without drafts: vanilla, look-ups, some servers' schedules."""
+    """Check if a method may answer without drafts: vanilla, look-ups, some schedules of servers."""
     name = method.partition(":")[0].lower()  # without options
     if name == BASELINE or any(part in name for part in _LOOK_UPS):
         return True
@@ -63,7 +64,7 @@ def may_draft_nothing(header: RunHeader, method: str) -> bool:
 
 
 def drafts_in_every_step(header: RunHeader, method: str) -> bool:
-    """Check if a method drafts in every step, by its name and its server's schedule."""
+    """Check if a method drafts in every step, judged by its name and its server's schedule."""
     is_named = any(part in method.partition(":")[0].lower() for part in _EVERY_STEP)
     return is_named and not may_draft_nothing(header, method)
 
@@ -79,22 +80,23 @@ class Drafting:
     table: RecordTable
 
     rows_by_cell: Mapping[CellKey, IntArray]
-    """The rows of each cell on which methods are compared, and its failed rows, without tokens."""
+    """The rows of each cell on which methods are compared, and failed rows, which have no tokens.
+    """
 
     is_on: BoolArray
     """True if drafts were made for the answer [records]."""
 
     is_off: BoolArray
-    """True if no draft was made in LEAST_EMITTED tokens or more after the first [records]."""
+    """True if no draft was made in LEAST_EMITTED or more tokens after the first [records]."""
 
     baseline_drafts: int | None
-    """Drafts of vanilla's server, which should make none; None if it reports no counts."""
+    """The drafts of vanilla's server, which should make none; None if it reports no counts."""
 
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """Remove the MAT of a cell if the steps of some answers are unknown.
 
         No count of these answers gives their steps. The reason for the missing MAT names the
-        smallest value that the MAT of all answers may have.
+        smallest value that the MAT over all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         # For each answer of the cell: its tokens, the tokens that its steps emitted, and the steps.
@@ -107,7 +109,7 @@ class Drafting:
         # after the first took a step.
         uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
         least_mat = (num_emitted.sum() + uncounted_steps) / (num_steps.sum() + uncounted_steps)
-        num_answers = int((num_tokens > 1).sum())  # answers that took steps
+        num_answers = int((num_tokens > 1).sum())  # answers with steps
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(
             f"only {num_counted} of {num_answers} answers have counts: at least {least_mat:.2f}"
@@ -118,8 +120,8 @@ class Drafting:
         """Remove the numbers of a cell that do not describe the method.
 
         If drafts were off in some answers (see `_reason`), MAT and the numbers of listed steps are
-        removed; if only some answers list their steps, the numbers of listed steps alone. Speedups
-        are missing for the reasons of `_no_speedup`.
+        removed. If only some answers list their steps, only the numbers of listed steps are
+        removed. Speedups are missing for the reasons of `_no_speedup`.
         """
         if reason := self._reason(key):
             cell = _without_mat(cell, reason)
@@ -172,12 +174,12 @@ class Drafting:
         return Missing(f"only {has_steps.sum()} of {num_answers} answers list their steps")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
-        """Tell why a cell has no speedup; None if it may have a speedup.
+        """Tell why a cell has no speedup; None if it may have one.
 
-        No method has a speedup if vanilla's server drafted, and none whose drafts were off in some
-        answers (see `_reason`). Cells without any draft are an exception if the run has other loads
-        than one request at a time and the server's command is unknown, such as that of a server
-        that the run did not start: its schedule may have asked for no drafts.
+        No method has a speedup if vanilla's server drafted, nor has a method whose drafts were off
+        in some answers (see `_reason`). The exception are cells without any draft in a run at load
+        whose server has an unknown command, for example because the run did not start it: its
+        schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
@@ -189,12 +191,13 @@ class Drafting:
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """Tell why a cell's numbers do not show the method: drafts were off in some answers.
+        """Tell why a cell's numbers do not show the method, whose drafts were off in some answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts. The latter holds for a method that `may_draft_nothing`, and for one that drafted in
-        some answers, but in every step neither by its name nor by its counts. The reason describes
-        all answers of the method at the temperature, on all tasks.
+        drafts. The latter is the case for a method that `may_draft_nothing`. It is also the case
+        for a method that drafted in some answers, if neither its name nor its counts show that it
+        drafts in every step. The reason describes all answers of the method at the temperature, on
+        all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -217,7 +220,7 @@ class Drafting:
         return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
 
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
-        """Check if a method drafted in nearly all steps of its answers with drafts, by counts.
+        """Check by counts if a method drafted in nearly all steps of its answers with drafts.
 
         This judges methods whose names do not tell. `is_on` [records] is True for the method's
         answers with drafts. The result is False if fewer than _LEAST_ANSWERS of these answers have
@@ -239,7 +242,7 @@ class Drafting:
 def find_drafting(
     table: RecordTable, header: RunHeader, rows_by_cell: Mapping[CellKey, IntArray]
 ) -> Drafting:
-    """Sort the answers of a run: drafts were made, or were off, or neither is known.
+    """Sort the answers of a run: drafts were made, drafts were off, or neither is known.
 
     `rows_by_cell` has the row numbers of each cell's records: those for requests that every
     method with enough answers finished, and failed ones.

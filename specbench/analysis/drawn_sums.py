@@ -1,10 +1,10 @@
-"""Sum columns of answers over prompts: once over the prompts as they are, and in each resample.
+"""Sum columns of answers over prompts: over the prompts as they are, and in each resample.
 
-Prompts are drawn within their task, separately for prompts that both sides have and prompts that
-only one side has. A side has the answers of a method in a run, with vanilla's (`AnswerPairs`);
-there are one or two. A shared prompt is drawn for both sides at once. Of n prompts, n - 1 are drawn
-and weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and
-Wu 1988).
+A side has the answers of a method in a run, and vanilla's (`AnswerPairs`). There are one or two
+sides. Prompts are drawn within their task, separately for prompts that both sides have and prompts
+that only one side has. A shared prompt is drawn for both sides at once. Of n prompts, n - 1 are
+drawn and weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts
+(Rao and Wu 1988).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
 
 Sums = Mapping[str, FloatArray]
-"""Sums of columns by name [tasks, 1 + resamples], or over all tasks [1 + resamples].
+"""The sums of columns, by name [tasks, 1 + resamples], or over all tasks [1 + resamples].
 
-The first sum is over the prompts as they are. Names of vanilla's columns begin with `base_`.
+The first sum is over the prompts as they are. The names of vanilla's columns begin with `base_`.
 """
 
 
@@ -42,8 +42,8 @@ class DrawnPrompts:
     index_of: Mapping[Prompt, int]
     """The prompts of all sides, each with the number of its column in `weights`."""
     weights: FloatArray
-    """Weights of the prompts [1 + resamples, prompts]. The first row is all ones, for the prompts
-    as they are.
+    """The weights of the prompts [1 + resamples, prompts]. The first row is all ones, for the
+    prompts as they are.
     """
     stratum_of: IntArray
     """The number of the group (stratum) within which each prompt is drawn [prompts]."""
@@ -76,11 +76,11 @@ class DrawnPrompts:
         return {name: by_task[:, :, column] for column, name in enumerate(columns)}
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
-        """Compute degrees of freedom: the effective number of prompts - the number of strata.
+        """Compute the degrees of freedom: effective number of prompts - number of strata.
 
-        `sides` has the answers of each side that count: those to turns that both sides have, if
-        there are any. The weight of a prompt is the seconds of the method's answers to it, or their
-        tokens by our counting rule if the seconds are unknown (NaN).
+        `sides` has the answers of each side that count: those to turns that both sides have, or all
+        if there are none. The weight of a prompt is the seconds of the method's answers to it. If
+        the seconds are unknown (NaN), it is their tokens by our counting rule.
         """
         # `effective_number` turns each side's column into shares and averages the sides' shares, so
         # one side may have seconds and the other tokens.
@@ -132,16 +132,16 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
 
 
 def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
-    """Weigh all prompts of a side equally, without resamples."""
+    """Weight all prompts of a side equally, without resamples."""
     return draw_prompts([pairs], Bootstrap(num_resamples=0))
 
 
 def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
     """Make the columns that are summed over answers, by name [rows].
 
-    A row is an answer of the method and vanilla's to the same request. Columns of answers are named
-    like the fields of `Answers`; vanilla's begin with "base_". "counted_tokens" are tokens by the
-    counting rule of the answers' source, "emitted" are those that steps emitted. Four columns have
+    A row is the method's answer and vanilla's answer to the same request. Columns of answers are
+    named like the fields of `Answers`; vanilla's begin with "base_". "counted_tokens" are tokens by
+    the counting rule of the source, "emitted" are those that steps emitted. Four columns have
     numbers of a question, which is a prompt in a pass with all its turns: a 1 that counts the
     question, the rates of the method and of vanilla (tokens/s), and the ratio of the rates. They
     are 0 in all rows of a question except its first. `prompt_of_row` has the number of each row's

@@ -17,13 +17,14 @@ NOT_METERED = Missing("not measured")
 TOO_COARSE = Missing("the counter is too coarse")
 
 TICK_S = 0.1
-"""Seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
+"""The seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
 MOST_HALF_WIDTH = 0.25
-"""Largest half width of an interval / its value. A value with a wider interval is missing."""
+"""The largest allowed half width of an interval / its value. Wider ones make the value missing."""
 
 
 def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
-    """Compute joules per token of a method that repeated its prompts alone, over a pool's runs.
+    """Compute joules per token of a method that repeated its prompts alone, over the runs of a
+    pool.
 
     `energies` has the method's energy in each run. Missing if any run did not measure it.
     """

@@ -51,9 +51,9 @@ BASE_STEP = "baseline's step"
 FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
 """The factors in their order. `PER_TOKEN` replaces `MAT` and `COST` if steps are unknown."""
 WITHOUT_TIMES = (COUNTING, MAT)
-"""Factors that depend on counts alone, and so not on the machine."""
+"""The factors that depend on counts alone, and so not on the machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
-"""Numbers that lower the speedup as they grow: the effect of such a factor is the inverse ratio."""
+"""Numbers that lower the speedup as they grow. The effect of such a factor is the inverse ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Factor:
 
     name: str
     subject: float
-    """Its value for the subject. A high cost gives a low `effect`."""
+    """The value for the subject. A high cost gives a low `effect`."""
     reference: float | None
-    """Its value for the reference; None if the subject is explained alone."""
+    """The value for the reference; None if the subject is explained alone."""
     effect: Estimate
-    """The number by which it multiplies the ratio, with its interval."""
+    """The number by which the factor multiplies the ratio, with its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Product:
     steps: tuple[Factor, ...]
     """The parts of the cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int
-    """Number of turns of prompts that all sides have."""
+    """The number of turns of prompts that all sides have."""
     has_prefill: bool
     """False if the cost includes the prefill, since a side has only total times."""
 
@@ -97,12 +97,12 @@ class Product:
         return self.ratio / math.prod(factor.effect.value for factor in self.factors)
 
     def effect(self, name: str) -> float:
-        """The number by which a factor multiplies the ratio; 1 if the product lacks it."""
+        """Return the number by which a factor multiplies the ratio; 1 if the product lacks it."""
         return math.prod(factor.effect.value for factor in self.factors if factor.name == name)
 
 
 class _Available(NamedTuple):
-    """Flags that tell which numbers are known for all answers of all sides."""
+    """Which numbers are known for all answers of all sides."""
 
     steps: bool
     prefill: bool
@@ -173,7 +173,10 @@ def explain(
 
 
 def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> _Available:
-    """Find what is known for all answers that count (`counted`); for blocks, for all answers."""
+    """Find out what is known for all answers that count; for blocks, for all answers.
+
+    `sides` have all answers, `counted` those that count.
+    """
     all_answers = [answers for pairs in counted for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
     # True if steps are unknown, for each side [rows]; an answer of only the first token has none
@@ -189,11 +192,11 @@ def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> 
 def _effects(
     pairs: AnswerPairs, is_counted: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
-    """Compute by what each factor multiplies a side's printed number, by name [1 + resamples].
+    """Compute the number by which each factor multiplies a side's printed number [1 + resamples].
 
-    "printed" is the printed number itself. The module's docstring defines the factors. The first
-    number of an array is without resampling. `is_counted` [rows] is True for the rows of `pairs`
-    that count (see `explain`); `drawn` resamples the prompts.
+    The result is by name; "printed" is the printed number itself. The module's docstring defines
+    the factors. The first number of an array is without resampling. `is_counted` [rows] is True for
+    the rows of `pairs` that count (see `explain`); `drawn` resamples the prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
@@ -288,7 +291,7 @@ def _logs_of_units(
 
 
 def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ...]:
-    """Take a factor's log effects [units] of each side, or of the sides' ratio within one run."""
+    """Return a factor's log effects [units] of each side, or of their ratio within one run."""
     if is_one_run and len(logs) > 1:
         return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
     return tuple(logs)

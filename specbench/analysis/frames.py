@@ -21,10 +21,10 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """Put the numbers of a run into a frame: one row per method, temperature and task.
 
     Rows are sorted by temperature, method and task, in the run's order. After its tasks, a method
-    at a temperature has two more rows: task "mean" (the arithmetic means of the tasks) and task
-    "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`; only these rows
-    have the columns of `pooled_columns`. `*_low` and `*_high` are the ends of the 95 % interval,
-    `*_missing` is the reason for a missing number, or None. Columns `num_*` and
+    at a temperature has two more rows. The task "mean" has the arithmetic means of the tasks; the
+    task "pooled" has all tasks as one cell. Rows "pooled" have MAT in `mat_all_steps`, and only
+    they have the columns of `pooled_columns`. `*_low` and `*_high` are the ends of the 95 %
+    interval, `*_missing` is the reason for a missing number, or None. Columns `num_*` and
     `peak_memory_bytes` are nullable integers, all other numbers are floats. Columns of phases (the
     parts of a step, such as `verify_s`) are in seconds per step.
     """
@@ -44,7 +44,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             frame[column_name] = column.astype("Int64")
         else:
             frame[column_name] = column.astype("float64")
-    return frame.copy()  # in one block of memory, so that more columns are cheap to add
+    return frame.copy()  # A copy lies in one block of memory, so that columns are cheap to add.
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def step_bins_frame(metrics: RunMetrics) -> DataFrame:
-    """Make a frame with one row per bin of steps, for each method that drafts and temperature.
+    """Make a frame with one row per bin of steps, for each temperature and method that drafts.
 
     The columns are `method`, `temperature`, `axis` (position in the answer, context length, or
     turn), `low` and `high` (which the bin excludes), `num_prompts`, `num_steps`, then `mat` and

@@ -16,9 +16,9 @@ from specbench.log.header import RunHeader
 from specbench.types import Record
 
 _LEAST_LONG = 32
-"""Fewest drafts after long prompts that may be called idle, if a method drafts in every step."""
+"""The fewest drafts after long prompts to be called idle, if a method drafts in every step."""
 _LEAST_SURPRISE = 7.0
-"""Smallest -log(probability that no draft after a long prompt is accepted by chance)."""
+"""The smallest -log(probability that chance accepts no draft after a long prompt)."""
 _ALMOST_ALL = 1 - 1e-9
 """A share that replaces 1, so that log(1 - share) is finite."""
 
@@ -27,7 +27,7 @@ class _DraftCounts(NamedTuple):
     """The drafts of an answer."""
 
     num_accepting: float = 0.0
-    """Drafts with at least one accepted token."""
+    """The number of drafts with at least one accepted token."""
     num_drafts: float = 0.0
 
 
@@ -50,7 +50,7 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
         num_drafts = np.array([counts.num_drafts for counts in counts_of_rows])  # [rows]
         num_accepting = np.array([counts.num_accepting for counts in counts_of_rows])  # [rows]
         prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")  # [rows]
-        # Most prompt tokens of an answer with accepted draft tokens; 0 without such an answer.
+        # the most prompt tokens of an answer with accepted draft tokens; 0 without such an answer
         longest = prompt_tokens[num_accepting > 0].max(initial=0)
         is_long = (prompt_tokens > longest) & (num_drafts > 0)
         if not longest or len(np.unique(samples[is_long])) < 2:
@@ -74,10 +74,10 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
 
 
 def _drafts_of(record: Record) -> _DraftCounts:
-    """Count the drafts of an answer, by its steps or by its server's counts; 0 without counts.
+    """Count the drafts of an answer from its steps, or from its server's counts; 0 without counts.
 
     A server counts accepted tokens, not drafts with an accepted token. The number of such drafts is
-    then taken to be that of accepted tokens, but at most the number of all drafts.
+    then taken to be the number of accepted tokens, but at most the number of all drafts.
     """
     if record.num_nodes:
         emitted = emitted_after_drafts(record)  # tokens of each step with a draft

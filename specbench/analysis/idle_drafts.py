@@ -11,13 +11,14 @@ from specbench.types import Record, RequestKey
 LEAST_ACCEPTING = 0.01
 """Drafts are idle if less than this share of them have an accepted token."""
 LEAST_DRAFTS = 200
-"""Fewest drafts that may be called idle."""
+"""The fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
-"""Fewest drafts of trained weights that may be called idle if none was accepted. In honest runs, at
-most the first 6 steps of draft heads accepted nothing; of look-ups (without weights) up to 48 did.
+"""The fewest drafts with trained weights that may be called idle if none was accepted. In honest
+runs, draft heads accepted nothing in at most the first 6 steps; look-ups (without weights) in up to
+48.
 """
 LEAST_REQUESTS = 2
-"""Fewest requests from which these drafts of trained weights have to come."""
+"""The fewest requests from which these drafts with trained weights must come."""
 
 
 @dataclass(slots=True)
@@ -25,23 +26,24 @@ class _DraftCounts:
     """The drafts of a method at a temperature."""
 
     num_accepting: float = 0.0
-    """Drafts with at least one accepted token."""
+    """The number of drafts with at least one accepted token."""
 
     num_drafts: float = 0.0
     drafts_by_request: dict[RequestKey, int] = field(default_factory=dict)
-    """Number of drafts in the first answer to each request. Answers in later passes and at other
-    loads do not count, since they may be copies of the first.
+    """The number of drafts in the first answer to each request. Answers in later passes and at
+    other loads do not count, since they may be copies of the first.
     """
 
 
 def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
-    """Yield warnings about methods with an accepted token in less than LEAST_ACCEPTING of drafts.
+    """Yield warnings about methods whose drafts hardly ever have an accepted token.
 
-    A warning needs LEAST_DRAFTS drafts of a method at a temperature. If no token at all was
-    accepted, fewer are enough: one draft by the counters of a server; or, if a method drafts with
-    trained weights alone, LEAST_TRAINED_DRAFTS drafts in first answers to LEAST_REQUESTS requests.
+    A warning needs LEAST_DRAFTS drafts of a method at a temperature, of which less than
+    LEAST_ACCEPTING have an accepted token. If no token at all was accepted, fewer are enough. One
+    draft is enough if a server's counters count it. For a method that drafts with trained weights
+    alone, LEAST_TRAINED_DRAFTS drafts in the first answers to LEAST_REQUESTS requests are enough.
     """
-    # Drafts in the steps of `records`, and (below) drafts by the counters of servers; both are by
+    # Drafts in the steps of `records`, and (below) drafts in the counters of servers, both by
     # method and temperature. Answers of servers list no trees, so their methods have 0 here.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:

@@ -8,11 +8,11 @@ from specbench.log.header import RunHeader
 LEAST_CORES = 0.05
 """An idle server is named if it uses at least this many CPU cores on average."""
 LEAST_GPU = 0.05
-"""An idle server is named if it uses at least this share of a GPU's time: the mean over blocks of
-its largest share in a block.
+"""An idle server is named if it uses at least this share of a GPU's time. It is the mean over
+blocks of the largest share of any GPU in a block.
 """
 _LEAST_S = 0.1
-"""Fewest CPU seconds that are reported, since the system counts only hundredths of a second."""
+"""The fewest CPU seconds that are reported, since the system counts only hundredths of a second."""
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
@@ -32,7 +32,7 @@ def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
         cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in idle_blocks)
         duration_s = sum(block.duration_s for block in idle_blocks)
         gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in idle_blocks) / len(idle_blocks)
-        used_cpu = cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0  # enough to name it
+        used_cpu = cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0  # enough to be named
         if used_cpu or gpu_share >= LEAST_GPU:
             cores = cpu_s / duration_s if used_cpu else None
             named_methods.append({"method": method, "cores": cores, "gpu": gpu_share or None})

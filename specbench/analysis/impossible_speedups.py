@@ -1,4 +1,4 @@
-"""Warn about methods of servers with a higher speedup than their drafts can give.
+"""Warn about methods of servers whose speedup is higher than their drafts can give.
 
 A step that drafts costs at least as much as a plain step, so the decode speedup is at most the
 number of tokens that a step emits. A method above this bound was not compared fairly: its server
@@ -23,7 +23,7 @@ MOST_PLAIN_DRIFT = 1.05
 the bound, so any drift of the machine may lift the speedup over the bound.
 """
 LEAST_MAT = 1.1
-"""Tokens per step below which a method drafts almost nothing."""
+"""With fewer tokens per step than this, a method drafts almost nothing."""
 
 
 def find_impossible_speedups(
@@ -58,7 +58,7 @@ def find_impossible_speedups(
 
 
 def _tokens_per_step(cell: CellMetrics, header: RunHeader, method: str) -> float:
-    """Give the cell's mean tokens per step (MAT), else a step's most tokens; 0 if unknown."""
+    """Return the cell's mean tokens per step (MAT), or else a step's most tokens; 0 if unknown."""
     if isinstance(cell.mat, Estimate):
         return cell.mat.value
     method_header = header.methods.get(method)

@@ -12,16 +12,16 @@ from specbench.types import Record
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """How many requests a server worked on at once."""
+    """The number of requests that a server worked on at once."""
 
     mean: float = 0.0
-    """Mean over time of the number of requests at once."""
+    """The mean over time."""
 
     most: int = 0
-    """Largest number of requests at once."""
+    """The largest number at any time."""
 
     least_most: int = 0
-    """The largest number of requests at once in a block, in the block where it is smallest."""
+    """The largest number in a block, for the block in which it is smallest."""
 
 
 NONE_IN_FLIGHT = InFlight()
@@ -53,7 +53,7 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
             start_s = record.serving.began_s  # since the start of the block
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
     most_of_blocks = []  # the most requests at once in each block
-    in_flight_s = 0.0  # the sum of all requests' seconds: the sum of their ends - that of starts
+    in_flight_s = 0.0  # seconds of all requests: the sum of their ends - the sum of their starts
     for events in events_of_block.values():
         changes = (change for _, change in sorted(events))  # +1 or -1, in order of time
         most_of_blocks.append(max(accumulate(changes)))

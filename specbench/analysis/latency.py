@@ -35,8 +35,8 @@ class Latency:
 def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
     """Compute percentiles of the seconds to the first token and per later token, over these rows.
 
-    `missing` tells why there are no percentiles; None if there are. A completion of a single token
-    has no time per token, nor has one whose decode time is left out (NaN).
+    `missing` is the reason why there are no percentiles; None if there are. A completion has no
+    time per token if it has a single token, or if its decode time is left out (NaN).
     """
     if missing:
         no_percentiles = Percentiles(missing, missing, missing, 0)

@@ -25,7 +25,7 @@ def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarn
         # "context": number of tokens of prompt and answer before each step
         is_beyond = steps.places["context"] > execution.num_positions  # [steps]
         if is_beyond.any():
-            emitted_within = steps.emitted[~is_beyond]  # tokens that each step within emitted
+            emitted_within = steps.emitted[~is_beyond]  # tokens emitted by each step within
             warning_numbers = {
                 "method": method,
                 "temperature": temperature,

@@ -21,8 +21,10 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """Find the indices of the tasks that enter the means: those for which any method except the
-    baseline has a number (the baseline too if it is the only method), or all if there are none.
+    """Find the indices of the tasks that enter the means.
+
+    They are the tasks for which any method except the baseline has a number. The baseline counts
+    too if it is the only method. If there are no such tasks, they are all tasks.
     """
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))
@@ -44,7 +46,7 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
 
 
 def reason_if_partial(num_measured: int, num_tasks: int) -> Missing | None:
-    """Tell why a mean over `num_measured` of `num_tasks` tasks does not compare with others.
+    """Tell why a mean over `num_measured` of `num_tasks` tasks cannot be compared with other means.
 
     None if all tasks are measured, or none.
     """

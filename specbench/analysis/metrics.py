@@ -1,6 +1,7 @@
 """Compute all numbers of a run, as reports show them.
 
-Here the parts meet: `cells` defines a cell's numbers, `overall` the means, and `report` shows them.
+The parts meet here: `cells` defines the numbers of a cell, `overall` the means, and `report` shows
+them.
 
 Means over tasks are arithmetic, as in the papers' tables; `pooled` treats all tasks as one cell.
 """
@@ -72,7 +73,7 @@ class RunMetrics:
     cells: Mapping[CellKey, CellMetrics]
 
     overall: Mapping[tuple[str, float], MethodMetrics]
-    """By method and temperature."""
+    """The numbers over all tasks, by method and temperature."""
 
     bootstrap: Bootstrap
     roofline: Roofline | Missing
@@ -80,7 +81,7 @@ class RunMetrics:
     warnings: tuple[RunWarning, ...] = ()
     left_out: tuple[str, ...] = ()
     num_repeated: int = 0
-    """Number of requests that failed at first and were sent again."""
+    """The number of requests that failed at first and were sent again."""
 
     missing_text: str = ""
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class RunMetrics:
     audit: StoredAudit | None = None
 
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
-    """By method and temperature."""
+    """The numbers of servers, by method and temperature."""
 
     scope: Scope = ONE_PASS
     """What the intervals of times cover besides prompts: passes, or runs of a pool."""
@@ -106,7 +107,7 @@ class RunMetrics:
     """Bins of steps by position, context and turn, by method (except vanilla) and temperature."""
 
     baseline_drafts: int | None = 0
-    """Drafts of vanilla's server, which should make none; None if it reports no counts."""
+    """The drafts of vanilla's server, which should make none; None if it reports no counts."""
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -115,7 +116,7 @@ class RunMetrics:
         return self.overall[method, temperature].pooled
 
     def cost(self, method: str, temperature: float, task: str = POOLED) -> Cost:
-        """The costs of a cell, by default of all tasks together."""
+        """Return the costs of a cell, by default of all tasks together."""
         return self.costs.get(CellKey(method, temperature, task), NO_COST)
 
 
@@ -161,8 +162,8 @@ def measure(
         arithmetic=arithmetic,  # the formula of the speedup
         warnings=warnings,
         num_repeated=run.num_repeated,  # failed records whose requests were sent again later
-        left_out=run.left_out,  # lines of its files that were not read
-        missing_text=run.missing_text,  # about records that it lacks; "" if none
+        left_out=run.left_out,  # lines of the files that were not read
+        missing_text=run.missing_text,  # about missing records; "" if none are missing
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
@@ -213,7 +214,7 @@ def _bin_steps(
     table: RecordTable,
     bootstrap: Bootstrap,
 ) -> dict[tuple[str, float], tuple[StepBin, ...]]:
-    """Bin the steps of all tasks, by method and temperature, if it has a MAT and is not vanilla."""
+    """Bin the steps of all tasks, by method (except vanilla) and temperature, if there is a MAT."""
     draws = Draws(bootstrap, "step bins")
     return {
         (key.method, key.temperature): bin_steps(table, rows, draws)

@@ -23,7 +23,7 @@ class Axes(NamedTuple):
     """The baseline, then the other requested methods, then methods that only the records have."""
 
     temperatures: tuple[float, ...]
-    """Temperatures, in increasing order."""
+    """The temperatures in increasing order."""
 
     tasks: tuple[str, ...]
     """The requested tasks, then tasks that only the records have."""
@@ -48,7 +48,7 @@ def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
 
 @dataclass(frozen=True, slots=True)
 class MethodMetrics:
-    """A method at one temperature over all tasks. The values are means over its cells."""
+    """A method at one temperature over all tasks. Its values are means over tasks."""
 
     speedup: Value
     decode_speedup: Value
@@ -58,7 +58,7 @@ class MethodMetrics:
     """All tasks as one cell, without intervals. MAT is that of its `Cost`, if both are known."""
 
     partial: Missing | None = None
-    """Why the method's means do not compare with others (it lacks tasks); None if they do."""
+    """Why the means cannot be compared with others, because tasks are missing; None if they can."""
 
 
 def measure_overall(
@@ -85,7 +85,7 @@ def _overall_at(
     }
 
     def means_by_method(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        """Average over tasks, for each method, the number that `pick` takes from a cell."""
+        """Compute the mean over tasks of the number that `pick` takes from a cell, by method."""
         values_by_method = {
             method: [pick(cell) for cell in task_cells]
             for method, task_cells in cells_by_method.items()
@@ -97,7 +97,7 @@ def _overall_at(
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
-    # Tasks on which any method, also vanilla, has an answer. `num_done` are those not failed.
+    # Tasks on which any method has an answer, vanilla included. `num_done` are those not failed.
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

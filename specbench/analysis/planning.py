@@ -1,14 +1,15 @@
 """Plan how many prompts and passes show a difference, from the variances of a pilot run.
 
 The variance of a log ratio is (variance between prompts / number of prompts) + (variance between
-passes or runs / number of passes or runs). A difference is shown if a two-sided test at 5 % finds
-it in 80 % of experiments.
+passes or runs / their number). A difference is shown if a two-sided test at 5 % finds it in 80 % of
+experiments.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_high
 
 from specbench.analysis.stats.confidence import quantile
 from specbench.analysis.stats.estimates import Estimate
@@ -60,7 +61,7 @@ class Pilot:
         candidates = range(2, _MOST_PROMPTS + 1)
 
         def closeness(num_prompts: int) -> float:
-            """Negate the smallest difference that is shown: bisection needs ascending keys."""
+            """Negate the smallest shown difference, since bisection needs ascending keys."""
             return -self.smallest(num_prompts, num_units)
 
         return candidates[bisect_left(candidates, -difference, key=closeness)]
@@ -84,10 +85,5 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:
         return None
-    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None  # None if unknown
-    return Pilot(num_prompts, prompt_variance=_middle(prompt_variances), unit_sd=unit_sd)
-
-
-def _middle(variances: Sequence[float]) -> float:
-    """Find the median, or the larger of the two middle values if their number is even."""
-    return sorted(variances)[len(variances) // 2]
+    unit_sd = math.sqrt(median_high(unit_variances)) if unit_variances else None  # None if unknown
+    return Pilot(num_prompts, prompt_variance=median_high(prompt_variances), unit_sd=unit_sd)

@@ -15,7 +15,7 @@ _SERVING_VALUES = (
     "goodput",
     "engine_mat",
 )
-"""Fields of `ServingMetrics` whose columns include an interval and the reason if missing."""
+"""The fields of `ServingMetrics` with columns for an interval and for why a number is missing."""
 
 
 def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Make columns of the MAT in each bin of steps, such as `mat_position_32_63`, by name."""
+    """Make columns with the MAT in each bin of steps, under names such as `mat_position_32_63`."""
     columns: dict[str, Any] = {}
     for step_bin in metrics.step_bins.get((method, temperature), ()):
         range_name = step_bin.range_text.replace("-", "_")  # 32-63 becomes 32_63
@@ -73,7 +73,7 @@ def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
-    """Make columns of the numbers of a server, by name; empty without a server.
+    """Make columns with the numbers of a server, by name; empty without a server.
 
     A throughput, the goodput and `engine_mat` have columns for the number, the ends of its interval
     and the reason if it is missing. `throughput_ratio` is output tokens/s / vanilla's; the goodput

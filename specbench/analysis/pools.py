@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _REQUEST = ["temperature", "task", "sample_id", "turn", "concurrency", "request_rate"]
-"""The columns that identify a request, apart from the pass."""
+"""The columns that identify a request, without its pass."""
 
 
 def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:

@@ -1,4 +1,4 @@
-"""Compute the number that a side's source prints, by its way of averaging, from sums of answers."""
+"""Compute the number that a side's source prints, averaged in its way, from sums of answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,6 +38,6 @@ PRINTED_NUMBERS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
     "rates": partial(_quotient, top="rate", bottom="base_rate"),
     "ratios": partial(_quotient, top="rate_ratio", bottom="questions"),
 }
-"""For each arithmetic, the function that computes the printed number [1 + resamples] from sums by
+"""The function of each arithmetic that computes the printed number [1 + resamples] from sums by
 task [tasks, 1 + resamples].
 """

@@ -1,8 +1,8 @@
-"""Compare the prompts that servers read, by their own counts of tokens.
+"""Compare the prompts that servers read, from their own counts of tokens.
 
-A server that takes chats renders them itself, so its prompts may have a few tokens more or
-fewer than those rendered here. If this difference is not the same on two servers, a request is
-different work for them.
+A server that takes chats renders them itself, so its prompts may have a few tokens more or fewer
+than those rendered here. If this difference is not the same on two servers, a request is not the
+same work for them.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ class OtherPrompt(NamedTuple):
     """Numbers of tokens of the prompt of one request."""
 
     num_read: int
-    """Tokens as the method's server counted them."""
+    """The tokens, as the method's server counted them."""
 
     num_read_by_vanilla: int
-    """Tokens as vanilla's server counted them."""
+    """The tokens, as vanilla's server counted them."""
 
     num_sent: int
-    """Tokens as rendered here."""
+    """The tokens, as rendered here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PromptsRead:
     """The largest of these differences."""
 
     num_uncounted: int = 0
-    """Answers without a count of the prompt's tokens, in runs that record if there was one."""
+    """Answers without a count of prompt tokens, in runs that record if there was a count."""
 
     num_other: int = 0
     """Answers to prompts that vanilla's server read differently."""
@@ -68,7 +68,7 @@ def _offset(record: Record) -> float:
 
 
 def tokens_read(record: Record) -> int:
-    """Give the tokens that a server counted in the prompt; 0 if there is no count in the record."""
+    """Return the tokens that a server counted in the prompt; 0 if the record has no count."""
     return (record.serving.reported_prompt_tokens or 0) if record.serving else 0
 
 
@@ -85,7 +85,7 @@ def other_rows(offsets: FloatArray, baseline_rows: IntArray) -> IntArray:
 def prompts_read(
     records: Sequence[Record], rows: IntArray, offsets: FloatArray, vanilla_rows: IntArray
 ) -> PromptsRead:
-    """Summarize how a method's server read its prompts, by its counts of prompt tokens.
+    """Summarize how a method's server read its prompts, from its counts of prompt tokens.
 
     Args:
         records: all records of the run.
@@ -105,7 +105,7 @@ def prompts_read(
             num_read_by_vanilla=tokens_read(vanilla_record),
             num_sent=record.prompt_tokens,
         )
-    servings = [records[row].serving for row in rows]  # the server's numbers for each answer
+    servings = [records[row].serving for row in rows]  # one per answer; None without a server
     return PromptsRead(
         least_offset=int(known_offsets.min()) if len(known_offsets) else 0,
         most_offset=int(known_offsets.max()) if len(known_offsets) else 0,

@@ -2,7 +2,7 @@
 
 The colour of a speedup depends on a test of the method against vanilla, corrected for the number of
 methods. A claim that the fastest method is faster than another is corrected for the number of all
-pairs of methods, because only the data show which method is the fastest: any pair could have been
+pairs of methods. Only the data show which method is the fastest, so any pair could have been
 claimed (Holm 1979). An interval includes the same variance as its test.
 """
 
@@ -129,7 +129,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
 
 
 def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | None:
-    """Take the larger variance between units, with the degrees of freedom of `pooled`.
+    """Return the larger variance between units, with the degrees of freedom of `pooled`.
 
     `machine` is the variance of one pair of methods, `pooled` that of all methods. If either is
     None, the result is `machine`.
@@ -140,11 +140,11 @@ def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | Non
 
 
 ALONE = "~"
-"""The mark of a difference that an interval shows, but not the corrected test."""
+"""The mark of a difference that the interval shows, but the corrected test does not."""
 
 
 def is_alone(value: Value, p_value: float | None) -> bool:
-    """Check if only the interval of a value shows a difference from 1, not the corrected test."""
+    """Check if the interval of a value shows a difference from 1, but not the corrected test."""
     if p_value is None or is_claimed(p_value) or isinstance(value, Missing):
         return False
     return value.interval is not None and 1.0 not in value.interval

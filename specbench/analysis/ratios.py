@@ -31,7 +31,7 @@ COLUMNS = (
     "baseline_wall_s",
     "baseline_decode_s",
 )
-"""The columns of a record table that ratios are made of."""
+"""The columns of a record table from which ratios are made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,16 +39,16 @@ class RowGroups:
     """The sample, the unit and the request of each row [rows]."""
 
     clusters: IntArray
-    """Numbers of samples."""
+    """The numbers of the samples."""
 
     units: IntArray
-    """Numbers of passes, or of the runs of a pool."""
+    """The numbers of the passes, or of the runs of a pool."""
 
     requests: IntArray
-    """Numbers of requests, the same in every unit."""
+    """The numbers of the requests, the same in every unit."""
 
     num_units: int
-    """Number of units of the whole run; these rows may lack some of them."""
+    """The number of units of the whole run. These rows may lack some of them."""
 
     def where(self, is_kept: BoolArray) -> RowGroups:
         """Select the groups of the rows for which `is_kept` [rows] is True."""
@@ -97,13 +97,13 @@ class RowRatio:
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """Make the numerators and denominators of speedups, tokens/s and MAT, by the metric's name.
+    """Make the ratios of speedups, tokens/s and MAT, by name of the metric.
 
     `columns` maps the names in `COLUMNS` to a number per completion of the method [rows]. Columns
-    `baseline_...` have this number for vanilla's completion of the same request, 0 without one.
+    `baseline_...` have this number for vanilla's completion of the same request, or 0 without one.
     `wall_s` is the time of all tokens in seconds, `decode_s` the time of the tokens after the
     first. `mat_emitted` is the number of tokens that steps emitted, `mat_steps` the number of
-    steps; both are 0 if unknown, or without steps.
+    steps. Both are 0 if they are unknown, or without steps.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
@@ -124,7 +124,7 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     # The MAT of each row, 0 without steps. The mean over rows is sum(mat_of_row) / sum(ones).
     mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
     ones = np.ones(len(num_steps))
-    # A RowRatio has the rows that count, the factors of the numerator, then of the denominator.
+    # A RowRatio has the rows that count, the factors of the numerator, and of the denominator.
     speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(
         has_decoded & has_base_decoded,
@@ -166,15 +166,15 @@ def log_ratios(
 ) -> tuple[FloatArray, ...]:
     """Compute the logarithm of the ratio of these columns [rows] in each unit: one array [units].
 
-    A unit is a pass or a run; with fewer than two units, the result is empty. The sums are over the
-    requests that all complete units have, since units with other prompts would differ for that
-    reason. An incomplete unit gets NaN: it has half of all requests or fewer, such as an
-    interrupted pass. `groups` has the number of the unit and of the request of each row.
+    A unit is a pass or a run. The result is empty if there are fewer than two. The sums are over
+    the requests that all complete units have, since units with other prompts would differ for that
+    reason. A unit that is not complete, such as an interrupted pass, gets NaN. `groups` has the
+    number of the unit and of the request of each row.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()
     complete = complete_units(groups.units, groups.requests, groups.num_units)
-    is_row_kept = complete.has_row
+    is_row_kept = complete.has_row  # the request of the row is in all complete units [rows]
     with np.errstate(divide="ignore", invalid="ignore"):  # incomplete units may have sums of 0
         # log(product of top sums) and log(product of bottom sums) in each unit [units]
         log_top = _log_of_product(groups, top, is_row_kept)
@@ -184,7 +184,7 @@ def log_ratios(
 
 
 class CompleteUnits(NamedTuple):
-    """The units that have more than half of all requests, and the requests that they share."""
+    """The complete units, and the requests that they share. A unit is a pass or a run."""
 
     is_complete: BoolArray
     """True for units with more than half of all requests [units]."""
@@ -194,7 +194,10 @@ class CompleteUnits(NamedTuple):
 
 
 def complete_units(units: IntArray, requests: IntArray, num_units: int) -> CompleteUnits:
-    """Find the complete units. `units` and `requests` are the numbers of each row's [rows]."""
+    """Find the complete units: those with more than half of all requests.
+
+    `units` and `requests` have the numbers of each row's unit and request [rows].
+    """
     num_requests = 1 + int(requests.max())
     # True if the unit has rows of the request [units, requests].
     has_request = np.zeros((num_units, num_requests), dtype=bool)

@@ -1,4 +1,4 @@
-"""Recommend the method to use, by the tests of the ranking."""
+"""Recommend the method to use, as the tests of the ranking suggest."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

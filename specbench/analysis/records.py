@@ -60,7 +60,7 @@ _BASELINE_COLUMNS = ("num_tokens", "num_steps", "decode_s", "wall_s")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of a run as columns. A cell is a selection of rows."""
+    """The records of a run as columns. Rows of the table are selected for each cell."""
 
     records: Sequence[Record]
     """The records in the order in which they ran, one per row."""
@@ -91,12 +91,12 @@ class RecordTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    """The frame's columns as arrays [records], without the categories. To take the rows of a cell
+    """The frame's columns as arrays [records], without the categories. Taking the rows of a cell
     from an array is ten times faster than from the frame.
     """
 
     accept_lengths: IntArray
-    """Tokens that each step emitted, in all records, one record after the other [steps]."""
+    """The tokens that each step emitted, in one record after the other [steps]."""
 
     served: ServedSteps
     """The steps of answers whose server does not list them."""
@@ -104,11 +104,11 @@ class RecordTable:
     num_units: int = 1
 
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
-        """Take these rows of the columns with these names, as an array each [rows]."""
+        """Return these rows of the columns with these names, as an array each [rows]."""
         return [self.columns[name][rows] for name in names]
 
     def groups(self, rows: IntArray) -> RowGroups:
-        """Take the sample, the unit and the request of these rows."""
+        """Return the sample, the unit and the request of each of these rows."""
         clusters, units, requests = self.values(rows, "cluster", "unit", "request")
         return RowGroups(clusters, units, requests, self.num_units)
 
@@ -148,7 +148,7 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
 
     def column(name: str) -> list[Any]:
         """List the values of a field of the records, or of their keys (method and request)."""
-        holders: Sequence[object] = keys if name in _OF_KEYS else records  # what has the field
+        holders: Sequence[object] = keys if name in _OF_KEYS else records  # objects with this field
         return [getattr(record, name) for record in holders]
 
     def integers(numbers: list[Any]) -> NDArray[np.int64]:
@@ -200,8 +200,8 @@ def make_table(
     first_ids = frame["sample_id"].map(lambda sample_id: first_of_copies.get(sample_id, sample_id))
     frame["cluster"] = frame.groupby(["task", first_ids], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
-    # If the tokens of an answer reached the client in a burst, all methods' decode times of its
-    # request are those of the servers' clocks, or left out if one of them has none.
+    # If the tokens of an answer reached the client in a burst, the decode times of all methods for
+    # its request are those of the servers' clocks. They are left out if a server has none.
     times = decode_times(frame, records, blocks)
     frame["decode_s"] = times.seconds
     frame["is_burst"] = times.is_burst
@@ -224,7 +224,7 @@ def make_table(
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
-    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # may be shares of a block's
+    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # shares of a block's, if spread
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
     array_columns = frame.select_dtypes(exclude="category")  # columns that become arrays
@@ -270,7 +270,7 @@ def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.b
 
 
 def answer_of(record: Record) -> object:
-    """Give the token ids of an answer, or the text or its hash if an imported answer has no ids."""
+    """Return the token ids of an answer, or the text or its hash if an imported one has no ids."""
     if record.token_ids or record.imported is None:
         return record.token_ids
     return record.text or record.imported.answer_hash

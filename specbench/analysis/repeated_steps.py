@@ -10,7 +10,7 @@ from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
 LEAST_ANSWERS = 2
-"""Fewest answers that prove that a method remembers: answers of later passes with fewer steps."""
+"""This many answers of later passes with fewer steps prove that a method remembers."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
@@ -19,9 +19,9 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
 
     The ratios are the steps in later passes / the steps in the first pass, by method and
     temperature (always 0). They cover methods whose drafts depend on the prompt alone
-    (`is_repeatable`), so that equal answers take equally many steps in every pass. If at least
-    LEAST_ANSWERS answers of later passes need fewer steps than the equal answer of the first pass,
-    and none needs more, the method has memory, and no statistical test is needed.
+    (`is_repeatable`), so that equal answers take equally many steps in every pass. A method has
+    memory if at least LEAST_ANSWERS answers of later passes need fewer steps than the equal answer
+    of the first pass, and none needs more. This needs no statistical test.
 
     The result is empty on a GPU, where a step as a CUDA graph may round differently. It is also
     empty for runs in several parts or on several machines, merged runs, and pools of runs (which

@@ -39,7 +39,7 @@ UNKNOWN_DRAFT = Missing("draft bytes unknown")
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since some of them stay in it."""
 MOST_VANILLA = 1.25
-"""Largest time of vanilla's step / time of a plain step of one row that causes no warning."""
+"""The largest ratio of a step of vanilla's time to a plain step's of one row without a warning."""
 LEAST_SHARE = 0.6
 """Vanilla is a slow baseline if it uses less than this share of the measured bandwidth."""
 
@@ -52,13 +52,13 @@ class Roofline:
     """The measured memory bandwidth in bytes/s."""
 
     target_bytes: int
-    """Bytes of the target's weights that a step reads."""
+    """The bytes of the target's weights that a step reads."""
 
     cache_bytes: int
     """The size of the processor's last-level cache, in bytes; 0 if unknown."""
 
     draft_bytes: Mapping[str, float]
-    """Bytes that a method's drafts read per step, by the method's spelling; absent if unknown."""
+    """The bytes that drafts read per step, by the method's spelling; absent if unknown."""
 
     kv_share: float
     """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
@@ -70,10 +70,10 @@ class Roofline:
     """The bandwidth with a method's own number of CPU threads / with vanilla's, by its spelling."""
 
     block_bytes: int = 0
-    """Bytes that were read or copied to measure the bandwidth; 0 if unknown."""
+    """The bytes that were read or copied to measure the bandwidth; 0 if unknown."""
 
     copy_bandwidth: float = 0.0
-    """Bytes/s of a GPU's copies; 0 on a CPU, and in older runs, which have it as `bandwidth`."""
+    """The bytes/s of copies on a GPU; 0 on a CPU, and in older runs, where it is `bandwidth`."""
 
     nominal_bandwidth: float = 0.0
     """The bandwidth in bytes/s that the memory's clock and bus width give; 0 if unknown."""
@@ -91,7 +91,8 @@ class Roofline:
         """Compute the bandwidth bound of a method's decode speedup at its MAT.
 
         It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
-        method's number of CPU threads / with vanilla's. A missing bound gives the reason.
+        method's number of CPU threads / with vanilla's. If there is no bound, the result is the
+        reason.
         """
         if self.no_bound:
             return self.no_bound
@@ -178,9 +179,11 @@ def _vanilla_step_s(records: Iterable[Record]) -> float:
 
 
 def _mean_context(records: Iterable[Record]) -> float:
-    """Average the number of tokens in the cache over all steps of vanilla; 0 if it has none."""
+    """Compute the mean number of tokens in the cache over the steps of vanilla; 0 without steps."""
     vanilla_records = [record for record in records if record.key.method == BASELINE]
-    steps = [len(record.accept_lengths) for record in vanilla_records]  # of each record
+    steps = [
+        len(record.accept_lengths) for record in vanilla_records
+    ]  # numbers of steps of the records
     # The cache grows by a token per step. In n steps, it has (n + 1) / 2 tokens on average beyond
     # the prompt.
     cached_tokens = sum(  # over all steps
@@ -193,9 +196,9 @@ def _mean_context(records: Iterable[Record]) -> float:
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
     """Yield a warning if vanilla's steps take longer than plain steps of one row.
 
-    Both kinds of steps were timed in turns, before and after the run; the ratio of their times has
-    to be above MOST_VANILLA both times. A model that fits into the processor's cache is not judged:
-    other methods change what is in the cache, and so the times of its steps.
+    Both kinds of steps were timed in turns, before and after the run. The ratio of their times must
+    be above MOST_VANILLA both times. A model that fits into the processor's cache is not judged,
+    since other methods change what is in the cache, and so the times of its steps.
     """
     roofline = header.roofline
     if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:

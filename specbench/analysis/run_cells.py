@@ -46,7 +46,7 @@ def measure_cells(
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)
-                if task == POOLED:  # its MAT is over the same steps as its cost
+                if task == POOLED:  # so that MAT and cost are over the same steps
                     cell = _with_mat_of_costs(cell, costs.get(key))
                 cells[key] = cell
     return cells
@@ -57,8 +57,8 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
-    as it is if its answers give MAT, or if there are no answers or blocks; also if its task is a
-    category of a task, since counters cover the whole task.
+    as it is if its answers give MAT, or if there are no answers or blocks. It also stays if its
+    task is a category of a task, since counters cover the whole task.
     """
     # by key of a block: a sentence about what is impossible in its counts
     contradictions = drafting.table.served.contradictions

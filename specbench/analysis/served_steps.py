@@ -1,4 +1,4 @@
-"""Compute the steps of answers whose server does not list them, from its counts.
+"""Compute the steps of answers whose server does not list them, from the counts of the server.
 
 A step emits the accepted tokens and one more, so the counts of tokens and of accepted tokens
 give the steps. If the last accepted token of an answer was an end token, its step emitted no
@@ -26,19 +26,19 @@ class ServedSteps:
     """The steps of records, as far as they are known."""
 
     emitted: Sequence[int]
-    """Tokens that steps emitted [records]; 0 if unknown."""
+    """The tokens that steps emitted [records]; 0 if unknown."""
 
     steps: Sequence[float]
-    """Numbers of steps [records]; 0 if unknown. If a block's counters show more drafts than the
-    steps that its answers imply, the difference is spread evenly over the answers that may have
-    taken one step more.
+    """The numbers of steps [records]; 0 if unknown. If the counters of a block show more drafts
+    than the steps that its answers imply, the difference is spread evenly over the answers that may
+    have taken one step more.
     """
 
     more: Sequence[int]
     """1 for an answer that may have taken one step more than in `steps`, else 0 [records]."""
 
     contradictions: Mapping[BlockKey, str]
-    """By block without listed steps, a sentence about a contradiction in its counts."""
+    """A sentence about a contradiction in its counts, by block without listed steps."""
 
     has_drafts: Sequence[bool | None]
     """True if drafts were made for an answer, or in its block if it has no counts of its own; None
@@ -50,10 +50,10 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     """Find the steps of records: those that are listed, or those that their server's counts imply.
 
     A block is a group of requests that a server completed together, with the increase of its
-    counters, in several parts if the run was continued. If the counters show more drafts than the
-    steps that the block's answers imply, the difference is spread over the answers that may have
-    taken one step more. Counts of a block that cannot be right give no steps, but a sentence in
-    `contradictions`. `record.serving` has a server's numbers; None for specbench's own engine.
+    counters. It has several parts if the run was continued. If the counters show more drafts than
+    the steps that the block's answers imply, the difference is spread over the answers that may
+    have taken one step more. Counts of a block that cannot be right give no steps, but a sentence
+    in `contradictions`. `record.serving` has a server's numbers; None for specbench's own engine.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -112,7 +112,7 @@ class ImpliedSteps(NamedTuple):
     """The steps that an answer's counts imply; zeros if they imply nothing."""
 
     num_emitted: int
-    """Tokens that steps emitted."""
+    """The tokens that steps emitted."""
 
     num_steps: int
 
@@ -210,7 +210,7 @@ def _num_drafts_of(record: Record) -> int | None:
 
 
 def _may_have_more(record: Record) -> bool:
-    """Check if an accepted end token may have hidden a step, without a count of drafts to tell."""
+    """Check if an accepted end token may have hidden a step, and no count of drafts tells."""
     lacks_draft_count = _num_drafts_of(record) is None
     return record.stop_reason == "eos" and bool(_num_accepted(record)) and lacks_draft_count
 

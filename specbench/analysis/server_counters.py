@@ -21,9 +21,9 @@ OTHERS = Missing("the server's counters count other requests too")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
 
 _POSITION = "accepted_at_"
-"""Prefix of the counters of accepted tokens by draft position, from 1: "accepted_at_1"."""
+"""The prefix of the counters of accepted tokens by draft position, such as "accepted_at_1"."""
 _LEAST_OWN = 0.98
-"""Smallest share of the tokens that a server counted that must belong to this run."""
+"""The smallest share of the tokens that a server counted that must belong to this run."""
 
 
 def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
@@ -88,7 +88,8 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def drafting_share(
     blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
 ) -> float | None:
-    """Compute the share of steps with a draft, by counts of answers, or else by server's counters.
+    """Compute the share of steps with a draft, from counts of answers, or else the server's
+    counters.
 
     None if neither gives it. `done` are the completed records, `steps` their numbers of steps
     [done], 0 if unknown. A block is a group of requests that the server completed together, with
@@ -149,10 +150,10 @@ def acceptance_rates(
 ) -> tuple[float, ...]:
     """Divide accepted tokens at each draft position by drafts: a rate for position 1, 2 and so on.
 
-    The numbers come from the server's counters: `accepted_at_2` counts accepted second tokens of
-    drafts. Without a counter of drafts, they come from the completed records `done`. The result is
-    empty if neither counts them, or if the counters include other or failed requests. A block is a
-    group of requests that the server completed together, with the increase of its counters.
+    The numbers come from the server's counters. Without a counter of drafts, they come from the
+    completed records `done`. The result is empty if neither counts them, or if the counters include
+    other or failed requests. A block is a group of requests that the server completed together,
+    with the increase of its counters.
     """
     if not counter_total(blocks, "num_drafts"):
         return _rates_of_answers(done)
@@ -162,7 +163,7 @@ def acceptance_rates(
 
 
 def rates_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
-    """Divide accepted tokens at each draft position by drafts, as the server's counters have them.
+    """Divide accepted tokens at each draft position by drafts, with the counters of a server.
 
     Rate i is the share of drafts whose first i tokens were all accepted. The result is empty if the
     server made no draft, or does not count accepted tokens by position.

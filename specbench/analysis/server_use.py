@@ -9,7 +9,7 @@ from specbench.log.backend import BlockHeader, ServerUse
 
 
 def uses_of(blocks: Sequence[BlockHeader]) -> list[ServerUse]:
-    """List the memory and energy of servers, one entry per block that recorded them."""
+    """List what servers used in each block that recorded it: memory and energy."""
     return [block.use for block in blocks if block.use]
 
 

@@ -43,12 +43,12 @@ from specbench.types import Serving
 
 NO_GOODPUT = Missing("no --goodput")
 _MOST_CLIENT = 0.02
-"""Largest share of a request's time that may be the client's own work and wait."""
+"""The largest share of a request's time that the client's own work and wait may take."""
 _MOST_UTILISATION = 0.99
-"""Largest assumed utilisation of the client, so that the wait stays finite."""
+"""The largest utilisation of the client that is assumed, so that the wait stays finite."""
 
 LatencyBounds = Mapping[str, float]
-"""Largest times of a good request in seconds, by the name of the time: ttft, tpot or e2e."""
+"""The largest times of a good request in seconds, by name of the time: ttft, tpot or e2e."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class ServingMetrics:
     """The MAT if every answer that may have taken one more step did take it."""
 
     draft_length: float = 0.0
-    """The mean number of tokens of a draft, by the server's counters; 0 without."""
+    """The mean number of tokens of a draft, from the server's counters; 0 if they are unknown."""
 
     drafting_share: float | None = None
-    """Steps with a draft / all steps; None if unknown."""
+    """The share of steps with a draft; None if it is unknown."""
 
     draft_lengths: tuple[LengthShare, ...] = ()
     """The lengths of drafts, the most frequent first; empty if the server does not list them."""
@@ -105,7 +105,7 @@ class ServingMetrics:
     num_interrupted: int = 0
 
     num_restarted: int = 0
-    """Number of blocks in which the server did not report its counters, although it has some."""
+    """The number of blocks in which the server, which has counters, did not report them."""
 
 
 def measure_serving(
@@ -197,7 +197,7 @@ def _measure(
 
 
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:
-    """Compute the share of `num_asked` requests, also failed ones, that kept all bounds.
+    """Compute the share of `num_asked` requests, including failed ones, that kept all bounds.
 
     `times` [completions] and `bounds` are in seconds, by the name of the time.
     """
@@ -211,7 +211,7 @@ def _scaled(value: Value, factor: float) -> Value:
 
 
 def _num_cached_tokens(blocks: Sequence[BlockHeader], answers: Sequence[Serving]) -> int:
-    """Count the prompt tokens that came from a cache, by the server's counters, else by answers."""
+    """Count the prompt tokens from a cache, by the server's counters or else by answers."""
     num_counted = int(counter_total(blocks, "num_cached_tokens"))
     return num_counted or sum(answer.cached_prompt_tokens or 0 for answer in answers)
 

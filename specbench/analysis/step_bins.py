@@ -18,13 +18,13 @@ from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import EXACT
 
 Axis = Literal["position", "context", "turn"]
-"""The number by which steps are binned. position: tokens of the answer before the step. context:
-position + prompt tokens. turn: number of the turn, from 1.
+"""The number by which steps are binned. The position is the number of tokens of the answer before
+the step. The context is the position + prompt tokens. The turn is the number of the turn, from 1.
 """
 LEAST_PROMPTS = 5
-"""Fewest prompts in a bin for which its numbers are given."""
+"""The fewest prompts in a bin for which its numbers are given."""
 _FIRST_EDGE: dict[Axis, int] = {"position": 32, "context": 128}
-"""The end of the first bin of tokens; each further bin ends at twice the end of the one before."""
+"""The end of the first bin of tokens. Each further bin ends at twice the end of the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Bin:
 
     @property
     def range_text(self) -> str:
-        """The range as a text, such as 32-63; for a turn, its number."""
+        """The range as a text, such as "32-63"; for a turn, its number."""
         return str(self.low) if self.axis == "turn" else f"{self.low}-{self.high - 1}"
 
 
@@ -49,11 +49,11 @@ class StepBin(Bin):
     """The steps of a method in a range of an axis."""
 
     num_prompts: int
-    """Number of prompts with steps in the bin."""
+    """The number of prompts with steps in the bin."""
     num_steps: int
-    """Number of steps in the bin, over all answers to these prompts."""
+    """The number of steps in the bin, over all answers to these prompts."""
     mat: Value
-    """Mean accepted tokens of these steps (tokens that they emitted / steps)."""
+    """The mean accepted tokens: tokens that these steps emitted / steps."""
     acceptance: Value
     """The share of these steps that accepted a draft token."""
 
@@ -64,7 +64,7 @@ class Steps(NamedTuple):
     row_of_step: IntArray
     """The index of the row (answer) of each step, from 0 [steps]."""
     emitted: IntArray
-    """Tokens that each step emitted [steps]."""
+    """The tokens that each step emitted [steps]."""
     places: dict[Axis, IntArray]
     """The position, context length and turn of each step [steps]."""
 
@@ -98,7 +98,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
     # Tokens of the steps of all earlier rows [rows]. The 0 is for rows without steps at the end.
     emitted_before_row = np.append(emitted_before, 0)[first_steps]
-    # Tokens of the answer before the step: the one from the prefill, and those of earlier steps.
+    # Tokens of the answer before the step: one from the prefill, and those of earlier steps.
     positions = 1 + emitted_before - emitted_before_row[row_of_step]  # [steps]
     places: dict[Axis, IntArray] = {  # each step's number on each axis [steps]
         "position": positions,
@@ -113,7 +113,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
 def _bins(
     axis: Axis, numbers: IntArray, prompts: IntArray, emitted: IntArray, draws: Draws
 ) -> Iterator[StepBin]:
-    """Yield the bins of an axis that have steps, in ascending order. Arrays are [steps].
+    """Yield the bins of an axis that have steps, in ascending order. All arrays are [steps].
 
     `numbers` has the position, context length or turn of each step, `prompts` the number of its
     prompt, and `emitted` the tokens that it emitted. `draws` resamples prompts, for intervals.
@@ -154,7 +154,7 @@ def bin_edges(axis: Axis, largest: int) -> list[int]:
 
 
 def too_few(num_prompts: int) -> Missing | None:
-    """Tell why a bin with this number of prompts has no numbers; None if it has."""
+    """Tell why a bin with this number of prompts has no numbers; None if it has some."""
     if num_prompts < LEAST_PROMPTS:
         return Missing(f"{num_prompts} of {LEAST_PROMPTS} prompts")
     return None

@@ -1,4 +1,4 @@
-"""Judge methods by the number of steps that they need: do they remember or know answers?"""
+"""Judge by the number of steps that a method needs if it remembers or knows answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_STEPS = 0.95
-"""Smallest honest ratio of the steps per token in later passes to those in the first pass."""
+"""The smallest honest ratio of the steps per token in later passes to those in the first pass."""
 
 
 class Compared(NamedTuple):
-    """The ratios of subjects, and the references with which they are compared (None: all are 1)."""
+    """The ratios of subjects, and the references with which they are compared. None: all are 1."""
 
     ratios: Mapping[Subject, Ratio]
     references: Mapping[Subject, Ratio] | None = None

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_DONE = 0.5
-"""Smallest share of a task's requests that a method must finish to be ranked on the task."""
+"""The smallest share of a task's requests that a method must finish to be ranked on it."""
 
 _OVER_METHODS = ["temperature", "task"]
 """The key columns that the cells of all methods on a task share."""
 
 
 class Finished(NamedTuple):
-    """Numbers of a task's requests: those that a method finished, and those that any finished."""
+    """How many requests of a task a method finished, and how many any method finished."""
 
     num_done: int
     num_by_any: int
@@ -36,16 +36,16 @@ class Survivors:
     """True for rows on which methods are compared [records]."""
 
     unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
-    """What each unranked method finished, by method, temperature and task; absent if nothing."""
+    """What each unranked method finished, if anything, by method, temperature and task."""
 
     num_requests: int = 0
-    """Number of requests that any method finished."""
+    """The number of requests that any method finished."""
 
     num_shared: int = 0
-    """Number of requests that every ranked method finished, also with pauses of the machine."""
+    """The number of requests that every ranked method finished, even if the machine paused."""
 
     num_paused: int = 0
-    """How many of these had a pause of the machine. Methods are not compared on them."""
+    """The number of these with a pause of the machine. Methods are not compared on them."""
 
 
 def find_survivors(frame: DataFrame) -> Survivors:

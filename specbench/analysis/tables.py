@@ -1,4 +1,4 @@
-"""Make tables of a run's records, each only once."""
+"""Make the table of a run's records once for each load."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def tabled(run: Run) -> TabledRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTables:
-    """A run with its table at each load. A table is made when it is first asked for."""
+    """A run with its table at each load. Each table is made when it is first needed."""
 
     run: Run
     """The whole run."""
     _by_load: dict[Load, TabledRun] = field(default_factory=dict)
 
     def at(self, load: Load) -> TabledRun:
-        """Give the part of the run at one load, with its table."""
+        """Return the part of the run at one load, with its table."""
         if load not in self._by_load:
             self._by_load[load] = tabled(self.run.at(load))
         return self._by_load[load]
 
     @property
     def whole(self) -> TabledRun:
-        """The whole run with its table, which is that of `at` if the run has a single load."""
+        """The whole run with its table. If the run has a single load, the table is that of `at`."""
         loads = self.run.loads
         return self.at(loads[0]) if len(loads) == 1 else tabled(self.run)

@@ -1,4 +1,4 @@
-"""Compute throughputs of a server: amounts over its blocks / the blocks' durations.
+"""Compute the throughput of a server: sums over its blocks / the durations of the blocks.
 
 A block has the requests of one task in one pass over the prompts, which the server completed
 together. Interrupted blocks are left out, since their rest ran at a lower load.

@@ -20,43 +20,43 @@ Subject: TypeAlias = tuple[str, float]
 """A method and a temperature, where 0.0 may mean all temperatures."""
 
 MOST_HIDDEN = 0.1
-"""The outer clock's time may exceed a completion's own time by this share of it."""
+"""The share of a completion's own time by which the outer clock's time may be longer."""
 HIDDEN_S = 1e-3
-"""The outer clock's time may exceed a completion's own time by this many seconds in addition."""
+"""The seconds by which the outer clock's time may be longer in addition."""
 LEAST_HIDDEN = 0.2
 """A method is suspect if the outer clock's time exceeds the allowed time in more than this share of
 its completions.
 """
 HIDDEN_ALPHA = 0.001
-"""Largest chance that any honest method of a run is said to hide time."""
+"""The largest chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
-"""Largest ratio of a method's unusual untimed seconds to its decode seconds without a warning."""
+"""The largest ratio of unusual untimed seconds to a method's decode seconds without a warning."""
 BUILD_S = 0.5
-"""Seconds that building a method may take, besides loading its weights."""
+"""The seconds that building a method may take, besides loading its weights."""
 LOADED_BYTES_PER_S = 50e6
-"""Bytes of weights that building a method may load per second."""
+"""The bytes of weights that building a method may load per second."""
 _BYTES_PER_NUMBER = 4
-"""Bytes of a number in weights that are made in memory."""
+"""The bytes of a number in weights that are made in memory."""
 USUAL_UNTIMED = 2.0
 """Untimed completions may take this many times as long as timed ones with as many steps and
 prefills, since they are checked and do not yet use the method's own number of threads.
 """
 FIRST_USE_S = 0.5
-"""Seconds that a method's untimed completions may take in addition, for work done only once."""
+"""The seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
-"""FIRST_USE_S on a GPU, where kernels are compiled and loaded. This guess was not measured yet."""
+"""FIRST_USE_S for a GPU, where kernels are compiled and loaded. This is a guess."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
     """Find methods that hide time from the clock, with their outer clock's / their own seconds.
 
     The ratios are by subject, a method and a temperature. The decoding loop measures a completion's
-    own time; the outer clock runs outside the loop, and its time may be longer by a share of the
+    own time. The outer clock runs outside the loop, and its time may be longer by a share of the
     own time and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is suspect if the outer clock
     exceeds this allowed time both in sum and in more than LEAST_HIDDEN of its completions, since
-    bursts of other programs hit only a few completions. Such bursts hit vanilla too, so the method
-    must also have a significantly larger share of such long completions than vanilla at its
-    temperature (Fisher's exact test, one-sided, corrected by Holm).
+    other programs disturb only a few completions. They disturb vanilla too, so the method must also
+    have a significantly larger share of such long completions than vanilla at its temperature
+    (Fisher's exact test, one-sided, corrected by Holm).
     """
     # by subject: each completion's seconds by the outer clock, and by its own
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Find unusual answers of a run: they may be right, but a reader should know of them."""
+"""Find unusual answers of a run. They may be right, but a reader should know about them."""
 
 import math
 from collections import Counter, defaultdict
@@ -15,13 +15,13 @@ MOST_BY_CHANCE = 2
 equal answers are three pairs, so numbers of pairs vary more than those of independent events.
 """
 LEAST_TOKENS = 8
-"""Fewest tokens of an answer whose decode time is long enough to differ from other answers'."""
+"""The fewest tokens of an answer whose decode time is long enough to differ from others."""
 _ITERATIONS = 50
-"""Number of iterations that solve the equation of `_by_chance`; each makes the error smaller."""
+"""The number of iterations that solve the equation of `_by_chance`. Each reduces the error."""
 
 
 def find_unusual(records: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for each kind of unusual answers."""
+    """Yield a sentence for each kind of unusual answer."""
     answers = [record for record in records if record.is_ok]
     yield from _other_texts(answers)
     yield from _equal_times(answers)

@@ -37,9 +37,9 @@ LEAST_SLOWER = 0.05
 fixed clocks.
 """
 _LEAST_GROUP = 8
-"""Fewest completions for a median: with fewer, one bad completion may decide it."""
+"""The fewest completions for a median. With fewer, one bad completion may decide it."""
 LEAST_DISAGREEMENT = 0.05
-"""Smallest |log(robust speedup / decode speedup)| that is reported (see `_disagreements`)."""
+"""The smallest |log(robust speedup / decode speedup)| that is reported (see `_disagreements`)."""
 
 
 class RunWarning(NamedTuple):
@@ -97,7 +97,7 @@ _GROUP = [
     "origin",
     "worker",
 ]
-"""Columns of completions whose steps should take equally long."""
+"""The columns that identify completions whose steps should take equally long."""
 
 
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
@@ -116,7 +116,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])
     group_columns = [vanilla_rows[name] for name in _GROUP]
     log_median_s = log_step_s.groupby(group_columns, observed=True).transform("median")
-    # A row counts as a single completion.
+    # A row is a single completion.
     rows = vanilla_rows.assign(completions=1.0, relative_time=np.exp(log_step_s - log_median_s))
     group_times = rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
     # for each completion, the share of its group that ran before it, from 0 to 1

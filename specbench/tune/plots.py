@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from statistics import median_high
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -159,9 +160,9 @@ def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
         frame(axes, x="predicted", y="measured", grid="both")
         return figure
 
-    # relative error |measured / predicted - 1| of each setting, the smallest first
-    errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
-    median_error = errors[len(errors) // 2]
+    # relative error |measured / predicted - 1| of each setting
+    errors = [abs(measured / prediction.speedup - 1) for prediction, measured in pairs]
+    median_error = median_high(errors)
     return Plot(
         name="predicted_and_measured",
         title=title,

@@ -19,9 +19,9 @@ from specbench.analysis.stats.variance import EXACT, Variance
 NUM_RESAMPLES = 2000
 
 _COUNTS_AT_ONCE = 4_000_000
-"""Most counts that are turned into floats at once, to limit memory."""
+"""The most counts that are turned into floats at once, to limit memory."""
 _DRAWN_AT_ONCE = 2**15
-"""Most clusters that are drawn at once: few enough for the processor's cache."""
+"""The most clusters that are drawn at once, few enough for the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Ratio:
     """A ratio: prod(column sums of `top`) / prod(column sums of `bottom`). Entries are positive."""
 
     top: FloatArray
-    """Sums per cluster [clusters, k]."""
+    """The sums of the numerator per cluster [clusters, k]."""
 
     bottom: FloatArray
-    """Sums per cluster [clusters, k]."""
+    """The sums of the denominator per cluster [clusters, k]."""
 
     units: tuple[FloatArray, ...] = ()
     """The ratio's logarithm in each pass or run [units]; one array for each run or pool."""
@@ -58,11 +58,11 @@ class Ratio:
 
 
 class Draws:
-    """Clusters drawn with replacement, the same ones for all numbers measured on them.
+    """Clusters that are drawn with replacement, the same for all numbers that are measured on them.
 
-    The seed, the name of the stream and the number of clusters fix the draws, so methods on the
-    same stream are paired, and different streams are independent. Draws are kept as counts, a byte
-    each.
+    The seed, the name of the stream and the number of clusters determine the draws. So methods on
+    the same stream are paired, and different streams are independent. Draws are stored as counts, a
+    byte each.
     """
 
     def __init__(self, bootstrap: Bootstrap, stream: str) -> None:

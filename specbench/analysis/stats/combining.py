@@ -39,7 +39,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def _log_of_mean(logs: Sequence[FloatArray]) -> FloatArray:
-    """Compute the logarithm of the mean in each unit [units], from those of the numbers [units]."""
+    """Compute the logarithm of the mean in each unit from the logarithms of the numbers [units]."""
     mean_per_unit = np.mean(np.exp(np.stack(logs)), axis=0)
     log_per_unit: FloatArray = np.log(mean_per_unit)
     return log_per_unit

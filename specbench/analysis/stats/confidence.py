@@ -3,27 +3,27 @@
 import math
 
 LEVEL = 0.95
-"""Share of intervals that contain the true value."""
+"""The share of intervals that contain the true value."""
 
 UPPER_END = (1 + LEVEL) / 2
 """The probability below the upper end of an interval."""
 
 MIN_DEGREES = 4
-"""Degrees of freedom that a claim needs: about six samples of different lengths.
+"""The degrees of freedom that a claim needs: about six samples of different lengths.
 
-With fewer, intervals miss the true value more often than they should, by a simulation.
+A simulation shows that, with fewer, intervals miss the true value more often than they should.
 """
 
 SHOWN_DEGREES = 2 + 1e-6
-"""Degrees of freedom that an interval needs to be shown: four samples, since three have 2 or less.
-With fewer, one sample or task decides the result.
+"""The degrees of freedom that an interval needs to be shown: four samples, since three have 2 or
+less. With fewer, a single sample or task decides the result.
 """
 
 
 def quantile(degrees: float, probability: float = UPPER_END) -> float:
-    """Compute a quantile of Student's t, or of the normal distribution for infinite degrees.
+    """Compute a quantile of Student's t, or of the normal distribution if `degrees` is infinite.
 
-    By default it is the one at the upper end of an interval.
+    The default is the quantile at the upper end of an interval.
     """
     from scipy.special import ndtri, stdtrit
 

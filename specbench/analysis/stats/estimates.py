@@ -45,7 +45,7 @@ class Estimate:
     """The number's value in each resample of the bootstrap [num_resamples]."""
 
     degrees: float = field(default=0.0, repr=False, compare=False)
-    """Degrees of freedom of the resamples."""
+    """The degrees of freedom of the resamples."""
 
     units: tuple[FloatArray, ...] = field(default=(), repr=False, compare=False)
     """The number's logarithm in each pass or run [units]; one array for each run or pool."""
@@ -123,7 +123,7 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
 
 
 def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
-    """Give an estimate this interval, as `wide_interval` if there are too few clusters."""
+    """Give an estimate this interval; it becomes `wide_interval` if there are too few clusters."""
     is_wide = not estimate.degrees >= MIN_DEGREES
     return replace(
         estimate,

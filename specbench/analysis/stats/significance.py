@@ -15,14 +15,14 @@ from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import Variance, total
 
 ALPHA = 0.05
-"""Largest chance of any false claim about the methods of a run, or a comparison of two runs."""
+"""The largest chance of any false claim about the methods of a run or of two compared runs."""
 GATE_ALPHA = 0.01
-"""Largest chance of any false alarm of the gate. It is small, since each false alarm makes somebody
-search for a cause that does not exist.
+"""The largest chance of any false alarm of the gate. It is small, since after each false alarm
+somebody looks for a cause that does not exist.
 """
 _NO_SPREAD = 1e-9
-"""Standard deviations and distances of logarithms below this are treated as 0, such as those of MAT
-if no step changed.
+"""Smaller standard deviations and distances of logarithms count as 0, as for MAT if no step
+changed.
 """
 
 Key = TypeVar("Key")
@@ -106,11 +106,11 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
-    """Correct p-values for the number of tests (Holm 1979); keys identify the tests.
+    """Correct p-values for the number of tests (Holm 1979). The keys identify the tests.
 
-    A test without a p-value keeps None, and is not counted. If every test with a corrected p-value
-    below alpha leads to a claim, the chance that any claim is wrong is at most alpha, however the
-    tests depend on each other.
+    A test without a p-value keeps None, and is not counted. If each corrected p-value below alpha
+    leads to a claim, the chance that any claim is wrong is at most alpha, even if the tests depend
+    on each other.
     """
     given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)

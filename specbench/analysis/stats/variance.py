@@ -17,7 +17,7 @@ class Variance(NamedTuple):
 
 
 EXACT = Variance(0.0, math.inf)
-"""The variance of a number that is the same on every machine at all times."""
+"""The variance of a number that is the same on every machine at any time."""
 
 
 def of_mean(logs: FloatArray) -> Variance | None:
@@ -69,6 +69,6 @@ def largest(variances: Sequence[Variance | None]) -> Variance | None:
 
 
 def _all_known(variances: Sequence[Variance | None]) -> list[Variance]:
-    """Return these variances if all of them are known; otherwise an empty list."""
+    """Return the variances if all are known, or otherwise an empty list."""
     known_variances = [variance for variance in variances if variance is not None]
     return known_variances if len(known_variances) == len(variances) else []
