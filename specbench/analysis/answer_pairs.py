@@ -91,7 +91,7 @@ class AnswerPairs:
     units: IntArray
     """The number of the pass, or of the run in a pool, of each row [requests]."""
     has_baseline: bool = True
-    """True if `vanilla` has real answers. If not, the printed number is not a speedup but tokens/s.
+    """True if `vanilla` has real answers. If False, the printed number is tokens/s, not a speedup.
     """
     arithmetic: Arithmetic = "tasks"
     """How the source averages the printed number."""

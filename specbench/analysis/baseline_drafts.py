@@ -1,5 +1,4 @@
-"""Find drafts of vanilla's server. It should make none, since a baseline that drafts gives no
-speedup.
+"""Find drafts of vanilla's server, which should make none. Such a baseline gives no speedup.
 
 The run is stopped when it sees such drafts, but the records of its earlier blocks remain.
 """

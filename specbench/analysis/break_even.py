@@ -69,9 +69,8 @@ def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     if len(ratios_of_loads) == len(loads):
         # a row has the ratios at all loads in one resample [num_resamples, loads]
         ratio_rows = np.stack(ratios_of_loads, axis=1)
-        crossings = [
-            crossing(loads, ratio_row) for ratio_row in ratio_rows
-        ]  # each a load, 0 or infinite
+        # loads, 0 or infinite
+        crossings = [crossing(loads, ratio_row) for ratio_row in ratio_rows]
         # "nearest", because interpolation fails between infinite loads
         low, high = np.percentile(crossings, _TAILS, method="nearest")
         interval = Interval(float(low), float(high))

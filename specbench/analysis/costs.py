@@ -162,8 +162,7 @@ def measure_cost(
 def costs_alone(
     costs: Mapping[CellKey, Cost], energies: Sequence[MethodEnergy]
 ) -> dict[CellKey, Cost]:
-    """Return the costs over all tasks of methods that also ran alone, with the energy measured
-    then.
+    """Replace the energy in the costs over all tasks, for methods that also ran alone.
 
     `energies` has the energy that each method used while it repeated its prompts alone.
     """

@@ -45,8 +45,7 @@ class DecodeTimes:
     """True for answers whose tokens reached the client in a burst."""
 
     is_of_server: BoolArray
-    """True for times by the server's clock. With a burst, they are for all methods of the request.
-    """
+    """True for times by the server's clock: for a request with a burst, those of all methods."""
 
     is_left_out: BoolArray
     """True if the time is left out: for a request with a burst, if a server gave no time."""

@@ -19,7 +19,7 @@ _ADAPTIVE = "adaptive"
 
 
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
-    """Check if a method's server has a schedule that may ask for no drafts, by its command.
+    """Check if the command of a method's server has a schedule that may ask for no drafts.
 
     Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. If no
     table can be read, any argument that names a schedule is enough. At a load of N requests at

@@ -80,8 +80,7 @@ class Drafting:
     table: RecordTable
 
     rows_by_cell: Mapping[CellKey, IntArray]
-    """The rows of each cell on which methods are compared, and failed rows, which have no tokens.
-    """
+    """The rows of each cell on which methods are compared, and its failed rows (without tokens)."""
 
     is_on: BoolArray
     """True if drafts were made for the answer [records]."""
@@ -177,9 +176,9 @@ class Drafting:
         """Tell why a cell has no speedup; None if it may have one.
 
         No method has a speedup if vanilla's server drafted, nor has a method whose drafts were off
-        in some answers (see `_reason`). The exception are cells without any draft in a run at load
-        whose server has an unknown command, for example because the run did not start it: its
-        schedule may have asked for no drafts.
+        in some answers (see `_reason`). Cells without any draft are an exception if the run is at
+        load and the command of their server is unknown, for example because the run did not start
+        it. Its schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS

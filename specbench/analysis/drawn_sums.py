@@ -132,7 +132,7 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
 
 
 def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
-    """Weight all prompts of a side equally, without resamples."""
+    """Give all prompts of a side equal weights, without resamples."""
     return draw_prompts([pairs], Bootstrap(num_resamples=0))
 
 

@@ -23,8 +23,7 @@ MOST_HALF_WIDTH = 0.25
 
 
 def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
-    """Compute joules per token of a method that repeated its prompts alone, over the runs of a
-    pool.
+    """Compute joules per token of a method that repeated its prompts alone, over a pool's runs.
 
     `energies` has the method's energy in each run. Missing if any run did not measure it.
     """

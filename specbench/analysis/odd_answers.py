@@ -10,7 +10,7 @@ from specbench.types.reply import split_thinking
 
 
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
-    """Yield warnings about answers with parts that nobody asked for, or that servers did not send.
+    """Yield warnings about answers with parts that nobody asked for or that servers did not send.
 
     There are three: answers that go on after an end token (some servers do not stop at it), answers
     with tokens that the server counted but did not send, and answers with reasoning in a run
@@ -43,8 +43,7 @@ def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
 def _counts(
     key: str, answers: Sequence[Record], is_odd: Callable[[Record], object]
 ) -> Iterator[RunWarning]:
-    """Yield the warning with this key, which has each method's number of odd answers, if there are
-    any.
+    """Yield the warning with this key and each method's number of odd answers, if there are any.
 
     `is_odd` returns a true value for an odd answer.
     """

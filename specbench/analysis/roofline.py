@@ -39,7 +39,7 @@ UNKNOWN_DRAFT = Missing("draft bytes unknown")
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since some of them stay in it."""
 MOST_VANILLA = 1.25
-"""The largest ratio of a step of vanilla's time to a plain step's of one row without a warning."""
+"""The largest time of vanilla's step / time of a plain step of one row that causes no warning."""
 LEAST_SHARE = 0.6
 """Vanilla is a slow baseline if it uses less than this share of the measured bandwidth."""
 
@@ -181,9 +181,7 @@ def _vanilla_step_s(records: Iterable[Record]) -> float:
 def _mean_context(records: Iterable[Record]) -> float:
     """Compute the mean number of tokens in the cache over the steps of vanilla; 0 without steps."""
     vanilla_records = [record for record in records if record.key.method == BASELINE]
-    steps = [
-        len(record.accept_lengths) for record in vanilla_records
-    ]  # numbers of steps of the records
+    steps = [len(record.accept_lengths) for record in vanilla_records]  # an accept length per step
     # The cache grows by a token per step. In n steps, it has (n + 1) / 2 tokens on average beyond
     # the prompt.
     cached_tokens = sum(  # over all steps

@@ -38,7 +38,7 @@ class ServedSteps:
     """1 for an answer that may have taken one step more than in `steps`, else 0 [records]."""
 
     contradictions: Mapping[BlockKey, str]
-    """A sentence about a contradiction in its counts, by block without listed steps."""
+    """A sentence about a contradiction in the counts of a block, by block without listed steps."""
 
     has_drafts: Sequence[bool | None]
     """True if drafts were made for an answer, or in its block if it has no counts of its own; None

@@ -23,7 +23,7 @@ HAS_FAILED = Missing("requests failed, and the server's counters count them")
 _POSITION = "accepted_at_"
 """The prefix of the counters of accepted tokens by draft position, such as "accepted_at_1"."""
 _LEAST_OWN = 0.98
-"""The smallest share of the tokens that a server counted that must belong to this run."""
+"""At least this share of the tokens that a server counted must belong to this run."""
 
 
 def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
@@ -88,8 +88,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def drafting_share(
     blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
 ) -> float | None:
-    """Compute the share of steps with a draft, from counts of answers, or else the server's
-    counters.
+    """Compute the share of steps with a draft, from counts of answers or else of the server.
 
     None if neither gives it. `done` are the completed records, `steps` their numbers of steps
     [done], 0 if unknown. A block is a group of requests that the server completed together, with

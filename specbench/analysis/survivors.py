@@ -45,7 +45,7 @@ class Survivors:
     """The number of requests that every ranked method finished, even if the machine paused."""
 
     num_paused: int = 0
-    """The number of these with a pause of the machine. Methods are not compared on them."""
+    """The number of shared requests with a pause of the machine. They are not compared."""
 
 
 def find_survivors(frame: DataFrame) -> Survivors:

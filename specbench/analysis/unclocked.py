@@ -30,7 +30,7 @@ its completions.
 HIDDEN_ALPHA = 0.001
 """The largest chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
-"""The largest ratio of unusual untimed seconds to a method's decode seconds without a warning."""
+"""The largest ratio of unusual untimed seconds to decode seconds that causes no warning."""
 BUILD_S = 0.5
 """The seconds that building a method may take, besides loading its weights."""
 LOADED_BYTES_PER_S = 50e6
@@ -44,7 +44,7 @@ prefills, since they are checked and do not yet use the method's own number of t
 FIRST_USE_S = 0.5
 """The seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
-"""FIRST_USE_S for a GPU, where kernels are compiled and loaded. This is a guess."""
+"""FIRST_USE_S for a GPU, where kernels are compiled and loaded. This guess was not measured yet."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:

@@ -25,10 +25,9 @@ applies however disturbed the measurements at other lengths are.
 
 
 class CostModel:
-    """The costs of a curve with their resamples, and how often an answer pays each cost (its
-    weights).
+    """The costs of a curve with their resamples, and how often an answer pays each cost.
 
-    The costs and the weights have the same columns, in this order:
+    The costs, and the numbers of times (weights), have the same columns, in this order:
       - a step of the target by rows, at the middle context [rows]
       - the extra time of a step per token of context, and per row and token of context [2]
       - vanilla's prefill by length [lengths]
@@ -77,9 +76,7 @@ class CostModel:
         return costs
 
     def _resampled(self, times: FloatArray) -> FloatArray:
-        """Take the median over the blocks of each resample, from [blocks, ...] to [1 + resamples,
-        ...].
-        """
+        """Take medians over the drawn blocks, from [blocks, ...] to [1 + resamples, ...]."""
         return np.median(times[self._blocks], 1)
 
     def step(self, costs: FloatArray, rows: Any, context: Any) -> Any:

@@ -212,10 +212,10 @@ def _try_again(trials: Sequence[Trial]) -> None:
 
 
 def _ratios_to_usual(trials: Sequence[Trial]) -> list[float]:
-    """Divide the cost of each setting by the median cost in the same round; take medians over
-    rounds.
+    """Divide the cost of each setting by the median cost in the same round.
 
-    Another program that slows down a whole round changes no ratio.
+    The result has the median over rounds of each setting. Another program that slows down a whole
+    round changes no ratio.
     """
     rounds = zip(*(trial.costs_s for trial in trials), strict=True)
     usual_s = [median(costs_s) for costs_s in rounds]

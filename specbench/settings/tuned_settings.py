@@ -99,8 +99,7 @@ def with_tuned(
 
 
 def _tuned_options(file: SettingsFile, method: RunMethod) -> dict[str, Any] | None:
-    """Read a method's options from a file; None if they were tuned with other weights, or not at
-    all.
+    """Read a method's options from a file; None if it was not tuned with its weights.
 
     Also None if the tree is the name of a file, as in files of an older version: that file may have
     changed.

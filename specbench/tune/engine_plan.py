@@ -42,8 +42,7 @@ class EnginePlan(NamedTuple):
 def make_engine_plan(
     model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
 ) -> EnginePlan:
-    """Make the plan of a profile or a cost curve. Options that are not given have the paper's
-    values.
+    """Make the plan of a profile or a cost curve. Options not given have the paper's values.
 
     At temperature 0 the plan has one answer per prompt. Above 0 it has `SEEDS` answers per prompt,
     or as many as `values` says (`repeats`).

@@ -142,11 +142,10 @@ def _method_cost(
 
 
 def _added_to_prefills(visits: Sequence[Visit], units: FloatArray) -> FloatArray:
-    """Compute the time that a method adds to prefills [blocks, lengths], the median over its
-    visits.
+    """Compute the median time that a method adds to prefills [blocks, lengths].
 
-    Times are in vanilla's steps at the middle length. `units` has vanilla's step at each length in
-    this unit [lengths].
+    The median is over the method's visits. Times are in vanilla's steps at the middle length.
+    `units` has vanilla's step at each length in this unit [lengths].
     """
     import pandas as pd
 

@@ -173,9 +173,8 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     return Prediction(
         method=method.method.name,
         settings=setting,
-        options={
-            name: options[name] for name in method.asked.given
-        },  # only those that `setting` names
+        # only the options that `setting` names
+        options={name: options[name] for name in method.asked.given},
         speedup=estimated.speedup,
         # the 95 % interval of log(speedup) is log(speedup) +- `half_width`
         low=estimated.speedup * math.exp(-estimated.half_width),

@@ -87,8 +87,7 @@ def ranked_settings(
 def settings_to_measure(
     ranked: Sequence[str], paper: str, draw: Random, num_drawn: int
 ) -> list[str]:
-    """Pick the settings of a method to measure: the best, the paper's, and some drawn from the
-    rest.
+    """Pick settings of a method to measure: the best, the paper's, and some drawn from the rest.
 
     `ranked` has all settings, the fastest by prediction first. `draw` draws from the rest.
     """

@@ -133,13 +133,12 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 
 
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
-    """Describe the first option of a setting that a profiled method does not cover; "" if it covers
-    all.
+    """Describe the first option of a setting that a profiled method does not cover.
 
-    The result is a clause of an error. The setting's options may differ from the recorded ones as
-    the method's kind of profile allows. A free option may have any value, but a bounded option no
-    larger one. Any other option must be equal if the user named it for the setting or for the
-    profile.
+    The result is a clause of an error, or "" if the method covers all options. The setting's
+    options may differ from the recorded ones as the method's kind of profile allows. A free option
+    may have any value, but a bounded option no larger one. Any other option must be equal if the
+    user named it for the setting or for the profile.
 
     Args:
         label: the method as it was profiled.

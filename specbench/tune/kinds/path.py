@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AlongAnswer(Sampler):
-    """Draws the tokens of an answer, and keeps their probabilities."""
+    """Draws the tokens of an answer, whatever their probabilities, and keeps the probabilities."""
 
     def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
         super().__init__(sampler.sampling, sampler.generator.device)
@@ -133,8 +133,7 @@ class PathKind(Kind):
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """Return the chain after `position` tokens of an answer, and how much of it may be
-            accepted.
+            """Return the chain after `position` tokens of an answer, and what may be accepted.
 
             `wanted_length` is the number of draft tokens that the schedule asks for; None stands
             for `num_tokens`.

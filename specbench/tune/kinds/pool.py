@@ -71,8 +71,7 @@ class PoolKind(Kind):
         pool_of_size = cache(HostPool)
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """Return the tree after `position` tokens of an answer, and its number of accepted
-            tokens.
+            """Return the tree after `position` tokens of an answer, with its accepted tokens.
 
             The draft also has the number of expansions, and of those that were not recorded. An
             expansion is a node whose children were drafted, even if they are not in the tree.

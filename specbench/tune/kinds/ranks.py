@@ -63,8 +63,7 @@ class RanksKind(Kind):
         parents = tree.layout.parents.tolist()  # index of each node's parent
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """Return the size of the tree after `position` tokens of an answer, and its accepted
-            tokens.
+            """Return the size of the tree after `position` tokens, and its accepted tokens.
 
             The tree is the same everywhere. `wanted_length` is only for chains.
             """

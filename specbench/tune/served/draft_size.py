@@ -30,7 +30,9 @@ SIZES = (NUM_TOKENS, TOP_K, NODES)
 _RESULTS = (TOP_K, NODES, "table")
 """The options whose values a tune finds."""
 _LARGEST_BY_DEFAULT = 2
-"""Drafts up to this many times the engine's default length are tried, unless the user gives one."""
+"""Drafts of up to this many times the engine's default length are tried, unless the user gives a
+number.
+"""
 
 
 @dataclass(frozen=True, slots=True)

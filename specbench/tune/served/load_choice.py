@@ -27,8 +27,8 @@ from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.prediction import Blocks, tokens_per_s
 
 NOT_WORSE = 0.98
-"""A smaller size may replace the fastest if its throughput is at least this share of the fastest. A
-size is recommended only if it is at least this share of plain decoding's.
+"""A smaller size may replace the fastest if it has at least this share of the fastest one's
+throughput. A size is recommended only if it has at least this share of plain decoding's.
 """
 
 
@@ -97,8 +97,7 @@ class MethodResult:
     method: TunedMethod
     """The method."""
     acceptance: tuple[float, ...]
-    """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if not used.
-    """
+    """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if unused."""
     choices: tuple[LoadChoice, ...]
     """The choices, one per measured load."""
 

@@ -92,9 +92,8 @@ def smooth_tokens_per_s(
     step_s: dict[DraftSize, float] = {}  # seconds per step (one per draft), of all requests
     for size in sizes:
         blocks = short_blocks.at(size, load)
-        step_s[size] = sum(block.duration_s for block in blocks) / counter_total(
-            blocks, "num_drafts"
-        )
+        duration_s = sum(block.duration_s for block in blocks)
+        step_s[size] = duration_s / counter_total(blocks, "num_drafts")
     seconds = np.array([*step_s.values()])  # [sizes]
     num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)  # K [sizes]
     bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # max(0, K - K_j) [sizes, bends]
