@@ -37,7 +37,6 @@ from specbench.log.run import NO_LOAD, Load
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
 NOT_RUN = Missing("not run")
 NO_CHECKPOINT = Missing("no checkpoint")
 ALL_FAILED = Missing("all failed")
@@ -146,7 +145,6 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
     visits, first_rows, visit_of_row = np.unique(row_visits, return_index=True, return_inverse=True)
     cluster_of_visit, _ = np.unravel_index(visits, shape)  # [visits]
-
     columns = table.values(rows, "num_tokens", "wall_s", "baseline_num_tokens", "baseline_wall_s")
     sums = cluster_sums(visit_of_row, columns)  # tokens, seconds, and vanilla's [visits, 4]
     num_tokens, wall_s, base_num_tokens, base_wall_s = sums.T
@@ -283,16 +281,18 @@ class CellSource:
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
     """List the numbers of each cell's records, with cells in the order of their first records.
 
-    `frame` has one row per record. Besides a cell for each method, temperature and task, there is
-    one for each method and temperature that has all tasks together, with the task `POOLED`.
+    `frame` has one row per record. There is a cell per method, temperature and task, and one per
+    method and temperature for all tasks together, with the task `POOLED`.
     """
     # (method, temperature, task) -> numbers of records
     rows_by_names: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
     over_tasks = CELL_KEY[:2]  # the columns of method and temperature
     pooled_rows: dict[Any, IntArray] = frame.groupby(over_tasks, observed=True, sort=False).indices
     rows_of_cell = {CellKey(*names): rows for names, rows in rows_by_names.items()}
-    for (method, temperature), rows in pooled_rows.items():
-        rows_of_cell[CellKey(method, temperature, POOLED)] = rows
+    rows_of_cell |= {
+        CellKey(method, temperature, POOLED): rows
+        for (method, temperature), rows in pooled_rows.items()
+    }
     # A task's cell and the pooled cell may have the same first record: the pooled cell is second.
     cells_in_order = sorted(
         rows_of_cell, key=lambda cell: (rows_of_cell[cell][0], cell.task == POOLED)

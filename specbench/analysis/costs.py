@@ -9,7 +9,6 @@ holds exactly. A method with a high MAT and a low speedup has expensive steps. T
 if they were measured, show which part is expensive.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from specbench.analysis.cells import ALL_FAILED, NO_BASELINE, NO_STEPS, NOT_RUN, CellKey
 from specbench.analysis.energy import NOT_METERED, joules_per_token, joules_per_token_alone
+from specbench.analysis.grouping import group_by
 from specbench.analysis.records import PHASES, POOLED, RecordTable
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline
 from specbench.analysis.stats.arrays import IntArray
@@ -166,12 +166,12 @@ def costs_alone(
 
     `energies` has the energy that each method used while it repeated its prompts alone.
     """
-    of_cells: dict[CellKey, list[MethodEnergy]] = defaultdict(list)
-    for energy in energies:
-        of_cells[CellKey(energy.method, energy.temperature, POOLED)].append(energy)
+    energies_by_cell = group_by(
+        energies, key=lambda energy: CellKey(energy.method, energy.temperature, POOLED)
+    )
     return {
         key: replace(costs[key], joules_per_token=joules_per_token_alone(energies_of_cell))
-        for key, energies_of_cell in of_cells.items()
+        for key, energies_of_cell in energies_by_cell.items()
         if key in costs
     }
 

@@ -9,13 +9,13 @@ the request, the decode times of all methods are left out.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specbench.analysis.grouping import group_by
 from specbench.analysis.server_counters import mean_draft_length
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.log.backend import BlockHeader
@@ -77,11 +77,12 @@ def decode_times(
     # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
     # `is_measured`: the answer has tokens and did not fail.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
-    is_burst = all_false.copy()
-    for row in np.flatnonzero(is_decoded).tolist():
-        record = records[row]
-        draft_length = draft_lengths.get(record.key.method, LONGEST_DRAFT)
-        is_burst[row] = _is_burst(record, draft_length)
+    is_burst = np.array(
+        [
+            decoded and _is_burst(record, draft_lengths.get(record.key.method, LONGEST_DRAFT))
+            for record, decoded in zip(records, is_decoded.tolist(), strict=True)
+        ]
+    )
 
     request_of_row = frame["asked"].to_numpy()
     num_requests = 1 + int(request_of_row.max())
@@ -134,9 +135,7 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
     requests of a method that its server completed together. Its header has the increase of the
     server's counters during the block.
     """
-    blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
-    for block in blocks:
-        blocks_by_method[block.method].append(block)
+    blocks_by_method = group_by(blocks, key=lambda block: block.method)
     lengths = {BASELINE: 0.0}
     for method, method_blocks in blocks_by_method.items():
         draft_length = mean_draft_length(method_blocks)  # 0 if it was not counted

@@ -9,7 +9,6 @@ drawn and weighted by n / (n - 1), so that the variance of a sum is not too smal
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specbench.analysis.answer_pairs import AnswerPairs
+from specbench.analysis.grouping import group_by
 from specbench.analysis.ratios import cluster_sums
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
@@ -64,9 +64,9 @@ class DrawnPrompts:
         by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [side's prompts, columns]
         all_prompts = [*self.index_of]  # in the order of their numbers
         # By task: positions of its prompts in `side_prompts`, and so in the rows of `by_prompt`.
-        positions_of_task: dict[str, list[int]] = defaultdict(list)
-        for position, prompt_number in enumerate(side_prompts.tolist()):
-            positions_of_task[all_prompts[prompt_number].task].append(position)
+        positions_of_task = group_by(
+            range(len(side_prompts)), key=lambda position: all_prompts[side_prompts[position]].task
+        )
         by_task = np.stack(  # [tasks, 1 + resamples, columns]
             [
                 self.weights[:, side_prompts[positions]] @ by_prompt[positions]
@@ -111,11 +111,14 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
     prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]  # a set per side
     all_prompts = sorted(set().union(*prompts_of_sides))
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
-    # (task, for each side True if it has the prompt) -> indices of the stratum's prompts
-    strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
-    for prompt, index in index_of.items():
+
+    def stratum_key(index: int) -> tuple[str, tuple[bool, ...]]:
+        """Return a prompt's task, and for each side True if it has the prompt."""
+        prompt = all_prompts[index]
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
-        strata[prompt.task, is_on_side].append(index)
+        return prompt.task, is_on_side
+
+    strata = group_by(range(len(all_prompts)), key=stratum_key)  # indices of prompts
     generator = np.random.default_rng(bootstrap.seed)
     # weights [1 + resamples, prompts]; row 0 is no resample, so each prompt counts once
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))

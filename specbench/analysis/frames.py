@@ -30,10 +30,12 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []  # a row maps column names to numbers or texts
-    for temperature in metrics.temperatures:
-        for method in metrics.methods:
-            rows += _rows_of_method(metrics, method, temperature)
+    rows = [  # a row maps column names to numbers or texts
+        row
+        for temperature in metrics.temperatures
+        for method in metrics.methods
+        for row in _rows_of_method(metrics, method, temperature)
+    ]
     frame = pd.DataFrame(rows)
     # all columns except method, temperature and task
     for column_name in frame.columns.difference(CELL_KEY, sort=False):

@@ -91,8 +91,8 @@ def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
     columns |= {"in_flight_mean": serving.in_flight.mean, "in_flight_most": serving.in_flight.most}
     for name in TIMES:
         columns |= _times(name, getattr(serving, name))
-    for position, rate in enumerate(serving.acceptance_rates, 1):
-        columns[f"acceptance_rate_{position}"] = rate
+    rates = enumerate(serving.acceptance_rates, start=1)  # by position
+    columns |= {f"acceptance_rate_{position}": rate for position, rate in rates}
     return columns
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from specbench.analysis.grouping import group_by
 from specbench.log.backend import BlockHeader
 from specbench.log.run import BlockKey, block_key
 from specbench.types import Record
@@ -55,9 +56,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     have taken one step more. Counts of a block that cannot be right give no steps, but a sentence
     in `contradictions`. `record.serving` has a server's numbers; None for specbench's own engine.
     """
-    blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
-    for block in blocks:
-        blocks_by_key[block_key(block)].append(block)
+    blocks_by_key = group_by(blocks, key=block_key)
     # Servers such as llama.cpp count accepted tokens but no drafts, and send no counts at all with
     # an answer without drafts. With other servers, an answer without counts has unknown steps.
     silent_methods = {
@@ -76,20 +75,22 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     for row, record in enumerate(records):
         is_silent = record.key.method in silent_methods
         implied = _implied(record, is_silent=is_silent)
-        has_drafts.append(_has_drafts(record, blocks_by_key[block_key(record.key)], is_silent))
+        has_drafts.append(
+            _has_drafts(record, blocks_by_key.get(block_key(record.key), []), is_silent)
+        )
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
         has_steps = record.accept_lengths or record.imported  # then no counters are needed
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
     # By block: a sentence about what is impossible in its counters, or None.
-    sentences = {key: _contradiction(blocks_by_key[key]) for key in unlisted_rows}
+    sentences = {key: _contradiction(blocks_by_key.get(key, [])) for key in unlisted_rows}
     contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
     for key, rows in unlisted_rows.items():
         # rows of answers that may have ended with a draft token, and so taken a step more
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # drafts that the block's counters show - steps that its answers imply; None if unknown
-        num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
+        num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key.get(key, []))
         # Drafts are unknown, or fewer than steps: each of these answers may have a step more.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:

@@ -9,7 +9,6 @@ whole request. Times are the client's, except decode times of answers that arriv
 MAT is computed from the steps that a server lists, or that its counts imply (see `served_steps`).
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
+from specbench.analysis.grouping import group_by
 from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
 from specbench.analysis.latency import Percentiles, percentiles, seconds_between_arrivals
 from specbench.analysis.prompts_read import NO_PROMPTS, OTHER_PROMPTS, PromptsRead, prompts_read
@@ -121,9 +121,7 @@ def measure_serving(
     key_columns = CELL_KEY[:2]  # method and temperature
     # numbers of records, and blocks, by method and temperature
     rows_by_key: dict[Any, IntArray] = table.frame.groupby(key_columns, observed=True).indices
-    blocks_by_key: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
-    for block in header.blocks:
-        blocks_by_key[block.method, block.temperature].append(block)
+    blocks_by_key = group_by(header.blocks, key=lambda block: (block.method, block.temperature))
     draws = Draws(bootstrap, "blocks")
     metrics = {}
     for key, blocks in blocks_by_key.items():
@@ -250,7 +248,7 @@ def _client_share(blocks: Sequence[BlockHeader], e2e_s: FloatArray) -> float:
     """
     client_s = sum(block.client_s for block in blocks)  # CPU seconds
     duration_s = sum(block.duration_s for block in blocks)
-    if not len(e2e_s) or not duration_s or not e2e_s.sum():
+    if not duration_s or not e2e_s.sum():  # the sum is 0 without requests
         return 0.0
     utilisation = min(client_s / duration_s, _MOST_UTILISATION)
     return float(client_s / (1 - utilisation) / e2e_s.sum())

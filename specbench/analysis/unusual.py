@@ -1,9 +1,10 @@
 """Find unusual answers of a run. They may be right, but a reader should know about them."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from specbench.analysis.grouping import group_by
 from specbench.types import Record
 
 UNLIKELY = 1e-3
@@ -64,15 +65,15 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
     """
     from scipy.special import pdtrc
 
-    answers_by_method: dict[str, list[Record]] = defaultdict(list)
-    for answer in answers:
-        if answer.num_tokens >= LEAST_TOKENS and answer.prefill_s and answer.decode_s:
-            answers_by_method[answer.key.method].append(answer)
+    long_answers = [
+        answer
+        for answer in answers
+        if answer.num_tokens >= LEAST_TOKENS and answer.prefill_s and answer.decode_s
+    ]
+    answers_by_method = group_by(long_answers, key=lambda answer: answer.key.method)
     for method, timed_answers in answers_by_method.items():
         # (prefill time, decode time) in seconds -> the answers that took these times
-        by_times: dict[tuple[float | None, float | None], list[Record]] = defaultdict(list)
-        for answer in timed_answers:
-            by_times[answer.prefill_s, answer.decode_s].append(answer)
+        by_times = group_by(timed_answers, key=lambda answer: (answer.prefill_s, answer.decode_s))
         # number of pairs of answers with both times equal, and (below) the part due to chance
         num_both = _num_pairs([len(equal_answers) for equal_answers in by_times.values()])
         if not num_both:

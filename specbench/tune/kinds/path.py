@@ -18,7 +18,7 @@ from specbench.engine.tree import DraftTree
 from specbench.methods.sps import next_length
 from specbench.settings import grids
 from specbench.settings.run_method import RunMethod
-from specbench.tune.drafts import Draft, DraftAt, Outcome, shares
+from specbench.tune.drafts import Draft, DraftAt, Outcome, num_accepted, shares
 from specbench.tune.kind import Kind, SizedDraft
 from specbench.tune.profile_file import Answer, Arrays, Profile
 from specbench.tune.recorder import Recorder
@@ -192,12 +192,7 @@ def _with_sampler(state: State, sampler: Sampler) -> State:
 
 def _count_right(tree: DraftTree, following: Sequence[int]) -> int:
     """Count the first tokens of a chain that are also the answer's next tokens."""
-    num_right = 0
-    for draft_id, answer_id in zip(tree.tokens.tolist()[1:], following, strict=False):
-        if draft_id != answer_id:
-            break
-        num_right += 1
-    return num_right
+    return num_accepted(tree.tokens.tolist(), tree.layout.parents.tolist(), following)
 
 
 def acceptance_chances(
