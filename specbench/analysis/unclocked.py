@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from specbench.analysis.grouping import group_by
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.arrays import BoolArray
 from specbench.analysis.stats.significance import holm
@@ -58,22 +58,26 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     have a significantly larger share of such long completions than vanilla at its temperature
     (Fisher's exact test, one-sided, corrected by Holm).
     """
-    # by subject: each completion's seconds by the outer clock, and by its own
-    seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
-    for record in table.records:
-        # Failed records have no `wall_s`; records of servers and older runs have no `outer_s`.
-        if record.outer_s is not None and record.wall_s is not None:
-            subject = record.key.method, record.key.temperature
-            seconds_by_subject[subject].append((record.outer_s, record.wall_s))
+    # Failed records have no `wall_s`; records of servers and older runs have no `outer_s`.
+    clocked_records = [
+        record
+        for record in table.records
+        if record.outer_s is not None and record.wall_s is not None
+    ]
+    records_by_subject = group_by(
+        clocked_records, key=lambda record: (record.key.method, record.key.temperature)
+    )
     # by subject: True for completions whose outer time exceeds the allowed time [completions]
     is_long_by_subject: dict[Subject, BoolArray] = {}
     ratios: dict[Subject, float] = {}  # of suspect subjects, before the test against vanilla
-    for (method, temperature), second_pairs in seconds_by_subject.items():
-        outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
+    for (method, temperature), records in records_by_subject.items():
+        # seconds by the outer clock, and by the completion's own [completions]
+        outer_s = np.array([record.outer_s for record in records], dtype=np.float64)
+        own_s = np.array([record.wall_s for record in records], dtype=np.float64)
         is_long = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S  # [completions]
         is_long_by_subject[method, temperature] = is_long
         # the allowed seconds of all completions together
-        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
+        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(records)
         is_suspect = outer_s.sum() > allowed_s and is_long.mean() > LEAST_HIDDEN
         if method != BASELINE and is_suspect:
             ratios[method, temperature] = float(outer_s.sum() / own_s.sum())

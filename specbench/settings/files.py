@@ -139,10 +139,10 @@ def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options_of(label: str, options: Mapping[str, Any]) -> MethodOptions:
     """Make a method's options, which have a type of their own, from the values in a file."""
-    texts = {}
-    for option, value in options.items():
-        text = str(value)
-        texts[option] = text.lower() if isinstance(value, bool) else text
+    texts = {  # options are written as on the command line: "true", not "True"
+        option: str(value).lower() if isinstance(value, bool) else str(value)
+        for option, value in options.items()
+    }
     return registry.make_options(registry.get(label.partition(":")[0]), texts)
 
 
@@ -176,8 +176,7 @@ def toml_text(file: SettingsFile) -> str:
         lines.append(f"engine = {toml_value(file.engine)}")
     # the keys and values of each TOML table, by the name of the table
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
-    for method, options in file.methods.items():
-        tables[f"methods.{toml_key(method)}"] = options
+    tables |= {f"methods.{toml_key(method)}": file.methods[method] for method in file.methods}
     for table_name, table in tables.items():
         lines += ["", f"[{table_name}]"]
         lines += [f"{toml_key(key)} = {toml_value(table[key])}" for key in table]

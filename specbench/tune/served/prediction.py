@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specbench.analysis.grouping import group_by
 from specbench.analysis.server_counters import counter_total
 from specbench.log.backend import BlockHeader
 from specbench.tune.served.draft_size import DraftSize, TunedMethod
@@ -34,12 +35,14 @@ class Blocks:
     @classmethod
     def of(cls, blocks: Iterable[BlockHeader]) -> Blocks:
         """Keep the blocks in which every request was answered, without an interruption."""
-        by_cell: dict[tuple[str, int], list[BlockHeader]] = {}
-        for block in blocks:
-            is_whole = not block.num_failed and not block.num_before
-            if is_whole and block.num_tokens and block.duration_s > 0:
-                by_cell.setdefault((block.method, block.concurrency), []).append(block)
-        return cls(by_cell)
+        whole_blocks = [
+            block
+            for block in blocks
+            if not (block.num_failed or block.num_before)
+            and block.num_tokens
+            and block.duration_s > 0
+        ]
+        return cls(group_by(whole_blocks, key=lambda block: (block.method, block.concurrency)))
 
     def at(self, size: DraftSize, load: int) -> Sequence[BlockHeader]:
         """Return the blocks of a size at a load; empty if there are none."""
