@@ -22,6 +22,7 @@ from specbench.measure.spec import AUTO, PAPER, RunSpec
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 from tests.support.cluster import FakeRay, use_ray
+from tests.support.paths import RECORDED
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_options_are_parameters_and_nothing_is_written_to_stderr() -> None:
 
 
 def test_a_run_shows_its_result_and_a_table_that_fits_a_screen() -> None:
-    run = specbench.read_run(RECORDED)
+    run = specbench.read_run(RECORDED_RUN)
     assert "SpS has the highest speedup, 1.04x" in repr(run)
     assert max(map(len, str(run).splitlines()[1:])) <= 120
     assert next(iter(run.table.index))[0] == "sps" and "<table" in run._repr_html_()
@@ -141,12 +142,12 @@ def test_a_notebook_shows_the_last_line_of_progress(monkeypatch: pytest.MonkeyPa
     assert shown == ["one"]
 
 
-RECORDED = Path(__file__).parents[1] / "results/recorded/amd-epyc-2-cores"
+RECORDED_RUN = RECORDED / "amd-epyc-2-cores"
 
 
 def test_a_stored_run_is_read_as_frames() -> None:
-    run = specbench.read_run(RECORDED)
-    with open_lines(RECORDED / "samples.jsonl") as lines:
+    run = specbench.read_run(RECORDED_RUN)
+    with open_lines(RECORDED_RUN / "samples.jsonl") as lines:
         num_lines = sum(1 for _ in lines)
     assert len(run.samples) == len(run.records) == num_lines
     assert "amd-epyc-2-cores" in repr(run) or run.header.id in repr(run)

@@ -19,9 +19,10 @@ from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice, lookup
 from specbench.settings.run_method import LoadedMethod, RunMethod
 from specbench.types import Request
-from tests.packaging.shell import ROOT, python
+from tests.packaging.shell import python
 from tests.support.methods import parse_methods
 from tests.support.models import random_llama
+from tests.support.paths import ROOT
 
 SOURCES = {
     "exits": ("import sys; sys.exit(0)", "SystemExit: 0"),

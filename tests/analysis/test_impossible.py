@@ -1,7 +1,6 @@
 """A report names records that no run can have written, if they make its numbers wrong."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from specbench.log.imported import ImportedHeader
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from tests.analysis.run_factory import warnings_of
-
-BASELINE_RUN = Path(__file__).parents[2] / ".ci/baseline"
+from tests.support.paths import BASELINE_RUN
 
 
 def named(run: Run) -> list[str]:

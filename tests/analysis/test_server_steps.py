@@ -14,7 +14,8 @@ from specbench.log.store import read_run
 from specbench.report.warning_notes import warnings
 from specbench.types import StopReason
 from tests.analysis.run_factory import number
-from tests.analysis.test_serving import NUM_TOKENS, ONE, RECORDED, answer, block, measured, run
+from tests.analysis.test_serving import NUM_TOKENS, ONE, answer, block, measured, run
+from tests.support.paths import RECORDED
 
 
 def of_counters(counters: Mapping[str, float], **values: Any) -> RunMetrics:

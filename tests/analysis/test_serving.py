@@ -20,9 +20,9 @@ from specbench.log.store import read_run
 from specbench.types import Record, RecordKey, Serving
 from tests.analysis.run_factory import make_run, number
 from tests.support.headers import make_header
+from tests.support.paths import RECORDED
 
 NUM_TOKENS = 11
-RECORDED = Path(__file__).parents[2] / "results" / "recorded"
 
 
 def answer(

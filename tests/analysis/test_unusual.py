@@ -16,8 +16,8 @@ from specbench.log.store import read_run
 from specbench.types import Record, Serving
 from tests.analysis.run_factory import make_run, record
 from tests.support.headers import make_header
+from tests.support.paths import RECORDED_RUNS
 
-RECORDED = sorted((Path(__file__).parents[2] / "results/recorded").glob("*/run.json"))
 STEPS = (3, 3, 3)
 
 
@@ -91,9 +91,9 @@ def test_answers_without_token_ids_may_have_any_text() -> None:
     assert list(find_unusual([replace(first, text="a"), replace(second, text="b")])) == []
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
-def test_no_recorded_run_is_unusual(path: Path) -> None:
-    assert list(find_unusual(read_run(path.parent).records)) == []
+@pytest.mark.parametrize("folder", RECORDED_RUNS, ids=lambda folder: folder.name)
+def test_no_recorded_run_is_unusual(folder: Path) -> None:
+    assert list(find_unusual(read_run(folder).records)) == []
 
 
 def two_methods(num_prompts: int) -> list[Record]:

@@ -1,7 +1,5 @@
 """The short form of benchmarks/audit_power.py, on a small random model."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import audit_power
@@ -10,8 +8,7 @@ from benchmarks.planting import audit_bug, audit_real, audit_sound, random_groun
 from specbench.audit import contract as checks
 from specbench.audit.white_box import Effort
 from tests.support.bugs import BUGS, SMALL, SOUND
-
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 
 def test_a_planted_bug_is_found_and_sound_variants_and_real_methods_raise_no_alarm(

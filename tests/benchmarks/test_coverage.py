@@ -2,7 +2,6 @@
 
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from benchmarks.coverage import (
     measure,
 )
 from specbench.analysis.stats.arrays import FloatArray
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 ONCE, THREE, FIVE, RUNS = DESIGNS
 
 

@@ -16,7 +16,7 @@ from benchmarks.gpu.plan import NUM_STARTS, START_S, make_plan, plan_text
 from benchmarks.gpu.row import PASSED_TESTS, Figures, Row, run_row
 from benchmarks.gpu.rows import TESTS
 from benchmarks.gpu.suite import main
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 
 def test_the_list_has_every_row_in_order_and_a_wrong_name_is_reported(

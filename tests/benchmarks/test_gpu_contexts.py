@@ -29,7 +29,7 @@ from specbench.engine.target import Target
 from specbench.log.backend import RooflineHeader
 from specbench.models.cards import find_model
 from specbench.types import Shape
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 SHAPES = ROOT / "benchmarks/gpu/shapes"
 TRAFFIC = RooflineHeader(1e9, 0, 10**6, 1, is_mixture_of_experts=True, unread_bytes=10**5)

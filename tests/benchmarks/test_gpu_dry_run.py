@@ -26,7 +26,7 @@ from benchmarks.gpu.travel import KERNELS, pack
 from specbench.log.store import read_run
 from specbench.measure.local.stand_ins import stand_in_of
 from specbench.models.cards import find_model
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 UNUSED = ("datasets", "gguf", "pooch", "aiohttp")
 """Packages that a machine with a GPU may lack."""

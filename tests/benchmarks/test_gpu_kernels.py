@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 SOURCE = """
 import sys, torch

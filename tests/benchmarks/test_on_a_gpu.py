@@ -23,9 +23,9 @@ from specbench.measure.local.energy import metered
 from specbench.measure.local.memory import MemoryLedger
 from specbench.registry import get
 from specbench.types import Request
-from tests.packaging.shell import ROOT
 from tests.support.fallbacks import fallbacks, fallbacks_of_run
 from tests.support.models import prompts, random_llama
+from tests.support.paths import ROOT
 from tests.support.weights import build
 
 pytestmark = [

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specbench.engine.kernels.pick_ops import relative_error
-from tests.packaging.shell import ROOT
+from tests.support.devices import CPU
+from tests.support.paths import ROOT
 
 pytest.importorskip("triton", reason="triton is not installed")
 if torch.cuda.is_available():
@@ -23,7 +24,6 @@ from triton.runtime.interpreter import interpreter_builder
 
 from benchmarks.gpu.candidates.products import Launch, StreamOps
 
-CPU = torch.device("cpu")
 SMALL = Launch(64, 64, 4, 4)
 SIZES = [(384, 128), (128, 128), (688, 128), (128, 344), (100, 136), (33, 8)]
 """Rows and columns of weights: a fortieth of those of Vicuna-13B's layers, and others."""

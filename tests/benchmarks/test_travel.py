@@ -27,7 +27,7 @@ from benchmarks.gpu.travel import (
     travelling,
 )
 from specbench.errors import UserError
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 FILES = {
     "specbench/zoo/weights.bin": 47 * MIB,

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from specbench.log.store import read_run
-from tests.packaging.shell import ROOT, output
+from tests.packaging.shell import output
+from tests.support.paths import ROOT
 
 WHOLE = ("-m", "specbench")
 WITHOUT_TORCH = (str(Path(__file__).with_name("fake_program.py")),)

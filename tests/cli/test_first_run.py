@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specbench.registry import paper_methods
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 PROGRAM = Path(__file__).with_name("fake_program.py")
 ROWS = 40

@@ -19,7 +19,7 @@ from specbench import registry
 from specbench.methods import described
 from specbench.methods.shared.source import read_options
 from tests.cli.conftest import Specbench
-from tests.packaging.shell import ROOT
+from tests.support.paths import RECORDED
 
 SLOW = ("numpy", "torch", "transformers", "pandas", "scipy", "matplotlib")
 PROGRAM = """
@@ -71,7 +71,7 @@ FIRST = {
 }
 _LINES = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()
 MISTAKES = [line.partition(" => ")[::2] for line in _LINES if not line.startswith("#")]
-RECORDED = ROOT / "results/recorded/vllm-cpu"
+VLLM_RUN = RECORDED / "vllm-cpu"
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
 
 def test_a_mistake_is_reported_with_its_fix_and_without_slow_imports(folder: Path) -> None:
     commands = {
-        words.replace("RUN", str(RECORDED)): expected
+        words.replace("RUN", str(VLLM_RUN)): expected
         for words, expected in MISTAKES
         if not words.startswith("~")
     }
@@ -146,7 +146,7 @@ def test_a_mistake_is_reported_with_its_fix_and_without_slow_imports(folder: Pat
 def test_a_mistake_that_needs_libraries_to_be_found_is_reported_in_the_same_way(
     specbench: Specbench, folder: Path, words: str, expected: str
 ) -> None:
-    given = [RECORDED if word == "RUN" else word for word in shlex.split(words)[1:]]
+    given = [VLLM_RUN if word == "RUN" else word for word in shlex.split(words)[1:]]
     said = specbench(*given)
     assert said.code == 2 and is_told(said.err, expected), said.err
     assert not (folder / "results").exists()

@@ -14,7 +14,8 @@ import pytest
 
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
-from tests.packaging.shell import ROOT, output, pip_install
+from tests.packaging.shell import output, pip_install
+from tests.support.paths import ROOT
 
 
 def claim(folder: Path, package: str, entry_point: str) -> None:

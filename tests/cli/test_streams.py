@@ -9,7 +9,8 @@ import pytest
 
 from specbench.cli.streams import IN_ASCII
 from tests.cli.conftest import Specbench
-from tests.packaging.shell import ROOT, run
+from tests.packaging.shell import run
+from tests.support.paths import ROOT
 
 
 def shell(script: str, folder: Path) -> tuple[int, str, str]:

@@ -13,8 +13,8 @@ from specbench.measure.suite.recipe import read_recipe
 from specbench.types import Completion, Record, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECIPE = """
 title = "Two runs of tiny"
 [values]

@@ -15,9 +15,8 @@ from specbench.data.prompts import load_prompt_sets, plan_tasks, prompts_of_run
 from specbench.data.spread import spread_order
 from specbench.log.store import read_header
 from specbench.report.commands import full_command
-from tests.packaging.shell import ROOT
+from tests.support.paths import RECORDED_RUNS
 
-RECORDED = sorted((ROOT / "results" / "recorded").iterdir())
 SPREAD = ["smollm2-135m-unseen"]
 """Recorded runs that have an order; older versions took the first prompts."""
 
@@ -65,7 +64,7 @@ def test_four_prompts_of_mt_bench_have_four_categories() -> None:
     assert len({prompt.category for prompt in limited.prompts}) == 4
 
 
-@pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", RECORDED_RUNS, ids=lambda folder: folder.name)
 def test_recorded_runs_give_their_old_prompts(folder: Path) -> None:
     header = read_header(folder)
     assert header.spec.values.limit_order == ("spread" if folder.name in SPREAD else "first")

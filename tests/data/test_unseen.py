@@ -1,13 +1,11 @@
 """The run of the README's first table has prompts that no head and no setting was judged on."""
 
 from collections import defaultdict
-from pathlib import Path
 
 from specbench.log.audit import find_unjudged
 from specbench.log.run import Run
 from specbench.log.store import read_run
-
-RECORDED = Path(__file__).parents[2] / "results" / "recorded"
+from tests.support.paths import RECORDED
 
 
 def ids_by_task(run: Run) -> dict[str, set[str]]:

@@ -21,10 +21,9 @@ from specbench.engine.layers.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.layers.torch_attention import PLAIN, causal
+from tests.support.devices import CPU
 from tests.support.fake_cuda import DEVICE, watching
 from tests.support.tracing import TraceRecorder
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=[1, 2, 7])

@@ -36,10 +36,10 @@ from specbench.models.memory import estimate
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in
+from tests.support.devices import CPU
 from tests.support.models import generated
 from tests.support.quantised import fp8_layers, mxfp4_experts, write
 
-CPU = torch.device("cpu")
 EXPERTS = {
     **GROUPED, "hidden_size": 64, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2,
     "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "full_attention"],

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath, Verdict, lossless
 from specbench.engine.tree import DraftTree, TreeLayout
-from tests.support.draft_trees import CPU, sampler, tree
+from tests.support.devices import CPU
+from tests.support.draft_trees import sampler, tree
 
 
 @st.composite

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-RUN = str(Path(__file__).parents[2] / "results/recorded/amd-epyc-2-cores")
+from tests.support.paths import RECORDED
+
+RUN = str(RECORDED / "amd-epyc-2-cores")
 """A recorded run of `tiny` with EAGLE-2 on MT-bench."""
 _DESCRIPTION = """
 name = "mine"

@@ -1,7 +1,6 @@
 """Equal answers whose steps differ from the baseline's."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from specbench.log.store import read_run
 from specbench.types import Record
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header, with_records
+from tests.support.paths import RECORDED
 
-ROOT = Path(__file__).parents[2]
 REPEATABLE = {"methods__sps__is_repeatable": True, "model__dtype": "float32"}
 BASELINE = with_header(full_run(id="old"), **REPEATABLE)
 
@@ -115,7 +114,7 @@ def test_an_answer_after_another_dialogue_is_no_pair(method: str, texts: list[st
 @pytest.mark.parametrize("name", ["amd-epyc-2-cores", "smollm2-135m-cpu"])
 def test_recorded_passes_are_equal(name: str) -> None:
     """No honest pair of passes differs, for methods that now say that their drafts repeat."""
-    run = read_run(ROOT / "results" / "recorded" / name)
+    run = read_run(RECORDED / name)
     methods = run.header.methods
     header: dict[str, Any] = {
         f"methods__{label}__is_repeatable": label != "lookahead" for label in methods

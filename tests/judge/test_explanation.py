@@ -39,19 +39,19 @@ from specbench.judge.explanation_formats import (
 )
 from specbench.log.run import Load, Run
 from specbench.log.store import read_run
-from specbench.types import CHECKOUT, Phases, Record
+from specbench.types import Phases, Record
 from tests.analysis.run_factory import full_run, number
 from tests.judge.changing import at_loads, several, slower, with_header, with_records
+from tests.support.paths import RECORDED, RECORDED_RUNS, ROOT
 from tests.support.printing import printed
 
-RECORDED = sorted((CHECKOUT / "results" / "recorded").iterdir())
 FEW = Bootstrap(num_resamples=20)
 TASK = ("gsm8k",)
 
 
 @cache
 def recorded(name: str) -> Run:
-    return read_run(CHECKOUT / "results" / "recorded" / name)
+    return read_run(RECORDED / name)
 
 
 def effects(explanation: Explanation) -> dict[str, float]:
@@ -236,7 +236,7 @@ def test_a_planted_rule_is_the_factor_of_an_independent_walk(fewer: int, is_macr
 @pytest.mark.slow
 def test_every_pair_of_recorded_runs_is_an_exact_product() -> None:
     num_pairs = 0
-    for first, second in combinations(RECORDED, 2):
+    for first, second in combinations(RECORDED_RUNS, 2):
         for explanation in explain_runs(recorded(first.name), recorded(second.name), bootstrap=FEW):
             assert explanation.product.remainder == pytest.approx(1, abs=1e-9)
             num_pairs += 1
@@ -423,7 +423,7 @@ def test_all_formats_have_the_factors(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_what_is_printed() -> None:
-    page = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     example = re.search(r"<!-- explained: (\S+) (\S+) (\S+) -->\n```text\n(.*?)\n```", page, re.S)
     assert example
     first, second, method = example.groups()[:3]
@@ -433,7 +433,7 @@ def test_the_example_of_the_docs_is_what_is_printed() -> None:
 
 
 def test_the_example_of_the_readme_is_the_beginning_of_what_is_printed() -> None:
-    page = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
     example = re.search(
         r"<!-- explained: (\S+) (\S+) -->\n```text\n(.*?)\n```\n<!-- /explained -->", page, re.S
     )
@@ -448,7 +448,7 @@ def test_the_example_of_the_readme_is_the_beginning_of_what_is_printed() -> None
 
 
 def test_python_explains_runs_as_data_frames() -> None:
-    run = api.read_run(CHECKOUT / "results" / "recorded" / "h100-vicuna-13b")
+    run = api.read_run(RECORDED / "h100-vicuna-13b")
     frame = run.explain(run, ("eagle3", "eagle2"))
     factors = frame[frame["part_of"] == ""]
     ratio = number(measure(run._run).overall["eagle3", 0.0].speedup) / number(

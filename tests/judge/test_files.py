@@ -23,6 +23,7 @@ from tests.analysis.test_cheats import run as run_of
 from tests.judge.changing import with_header
 from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
+from tests.support.paths import RECORDED
 from tests.support.records import store as store_run
 
 
@@ -157,7 +158,7 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
-    folder = Path(__file__).parents[2] / "results/recorded/vllm-cpu"
+    folder = RECORDED / "vllm-cpu"
     assert not faults(folder)
     assert any("tiny" in text for text in exclusions(folder))
 

@@ -14,9 +14,9 @@ from specbench.log.audit import AuditTest, MethodAudit, records_hash, write_audi
 from tests.judge.making import EOS, rewrite, setting, store
 from tests.support.audits import stored_audit
 from tests.support.headers import BASE, merged
+from tests.support.paths import ROOT
 
 Lines = list[dict[str, Any]]
-SECURITY = Path(__file__).parents[2] / "SECURITY.md"
 
 
 def swapped(lines: Lines) -> None:
@@ -189,7 +189,7 @@ def test_records_and_audit_changed_together_cannot_be_known(tmp_path: Path) -> N
 
 def test_the_page_on_security_lists_all_55_kinds() -> None:
     rows = re.findall(r"^\| ([^|]+) \| (found|found with the audit|cannot be known) \|$",
-                      SECURITY.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
+                      (ROOT / "SECURITY.md").read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
     kinds = {name: kind for name, (kind, *_) in KINDS.items() if name not in MORE}
     kinds["records and audit changed together"] = "cannot be known"
     assert dict(rows) == kinds

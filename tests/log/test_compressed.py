@@ -11,22 +11,23 @@ from specbench.errors import RunFolderError
 from specbench.log.audit import records_hash
 from specbench.log.folders import num_records, run_folder
 from specbench.log.store import RunFolder, is_cut, read_run
+from tests.support.paths import RECORDED
 
-RECORDED = Path(__file__).parents[2] / "results" / "recorded" / "vllm-cpu"
+VLLM_RUN = RECORDED / "vllm-cpu"
 
 
 @pytest.fixture
 def compressed(tmp_path: Path) -> Path:
     """A copy of a recorded run, whose records are compressed."""
     folder = tmp_path / "vllm-cpu"
-    shutil.copytree(RECORDED, folder)
+    shutil.copytree(VLLM_RUN, folder)
     return folder
 
 
 def test_compressed_records_are_those_that_were_compressed(compressed: Path) -> None:
-    assert read_run(compressed).records == read_run(RECORDED).records
-    assert records_hash(compressed) == records_hash(RECORDED) != ""
-    assert num_records(compressed) == num_records(RECORDED) > 0
+    assert read_run(compressed).records == read_run(VLLM_RUN).records
+    assert records_hash(compressed) == records_hash(VLLM_RUN) != ""
+    assert num_records(compressed) == num_records(VLLM_RUN) > 0
     assert not is_cut(compressed)
     assert run_folder(compressed / "samples.jsonl.gz") == compressed
 
@@ -57,14 +58,14 @@ def test_damaged_compressed_records_are_an_error(compressed: Path, damage: str) 
 
 
 def test_an_unpacked_file_counts_before_a_compressed_one(compressed: Path) -> None:
-    content = gzip.decompress((RECORDED / "samples.jsonl.gz").read_bytes())
+    content = gzip.decompress((VLLM_RUN / "samples.jsonl.gz").read_bytes())
     lines = content.splitlines(keepends=True)
     (compressed / "samples.jsonl").write_bytes(b"".join(lines[:3]))
     assert len(read_run(compressed).records) == 3
 
 
 def test_a_file_that_was_unpacked_beside_its_compressed_form_may_grow(compressed: Path) -> None:
-    lines = gzip.decompress((RECORDED / "samples.jsonl.gz").read_bytes())
+    lines = gzip.decompress((VLLM_RUN / "samples.jsonl.gz").read_bytes())
     (compressed / "samples.jsonl").write_bytes(lines)
     with RunFolder(compressed):
         pass

@@ -8,14 +8,15 @@ from specbench.errors import RunFolderError
 from specbench.log.folders import readable_runs
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from tests.support.paths import RECORDED
 
-RECORDED = Path(__file__).parents[2] / "results" / "recorded" / "vllm-cpu"
+VLLM_RUN = RECORDED / "vllm-cpu"
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     messages: list[str] = []
-    runs = readable_runs([tmp_path, RECORDED], read_run, messages.append)
-    assert [run.path for run in runs] == [RECORDED]
+    runs = readable_runs([tmp_path, VLLM_RUN], read_run, messages.append)
+    assert [run.path for run in runs] == [VLLM_RUN]
     assert (
         len(messages) == 1 and messages[0].startswith("Left out: ") and str(tmp_path) in messages[0]
     )

@@ -4,7 +4,6 @@ The schema of the run files describes every field, and so does results/README.md
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.schema import KINDS, json_schema
 from specbench.log.spec import SpecValues
+from tests.support.paths import ROOT
 
 OPTIONS = {option.name: option for option in options(SpecValues)}
 
@@ -55,7 +55,7 @@ def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
             option.check(least - 1)
 
 
-README = Path(__file__).parents[2] / "results" / "README.md"
+README = ROOT / "results" / "README.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,13 +17,10 @@ from specbench.log.record import to_line
 from specbench.log.store import RunFolder, header_json, read_run, read_trace
 from specbench.types import Phases, Record, RecordKey, TracedStep
 from tests.support.headers import make_header
+from tests.support.paths import BASELINE_RUN, RECORDED_RUNS
 from tests.support.records import record, store
 
-ROOT = Path(__file__).parents[2]
-RECORDED = [
-    *(path.parent for path in ROOT.glob("results/recorded/*/run.json")),
-    ROOT / ".ci/baseline",
-]
+RUNS = [*RECORDED_RUNS, BASELINE_RUN]
 
 
 def write(path: Path, *records: Record, **header: Any) -> None:
@@ -100,7 +97,7 @@ def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     assert "mood" not in header_values(run.header)
 
 
-@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
 def test_a_recorded_run_is_read_and_written_again_unchanged(folder: Path) -> None:
     run = read_run(folder)
     assert header_json(run.header) == (folder / "run.json").read_bytes()

@@ -13,13 +13,10 @@ from specbench.log.machine import Threads
 from specbench.log.store import read_run
 from specbench.log.time_faults import LEAST_ANSWERS, LEAST_COPIES, LEAST_TIMES, find_time_faults
 from specbench.types import Record
+from tests.support.paths import BASELINE_RUN, RECORDED_RUNS
 from tests.support.records import record
 
-ROOT = Path(__file__).parents[2]
-RECORDED = [
-    *(path.parent for path in sorted(ROOT.glob("results/recorded/*/run.json"))),
-    ROOT / ".ci/baseline",
-]
+RUNS = [*RECORDED_RUNS, BASELINE_RUN]
 
 
 TOKENS = tuple(range(10))
@@ -106,7 +103,7 @@ def test_times_that_no_honest_clock_gives_are_found(
     assert bool(faults) == bool(fault)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_no_recorded_run_is_accused(path: Path) -> None:
     """A run whose requests are drawn again, without repetition, is not accused either."""
     run = read_run(path)
@@ -132,7 +129,7 @@ def test_no_recorded_run_is_accused(path: Path) -> None:
 def test_prompts_and_passes_that_are_left_out_are_found(
     changes: dict[str, object], fault: str
 ) -> None:
-    run = read_run(RECORDED[-1])
+    run = read_run(RUNS[-1])
     spec = run.header.spec
     values = {"limit": None, "sample": None, "repeats": 3, "until_ci": None, **changes}
     prompts = [
@@ -168,7 +165,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
     most_nodes: int, options: dict[str, int], *, is_found: bool
 ) -> None:
     """A header of an older version lacks the largest number of nodes."""
-    run = read_run(RECORDED[-1])
+    run = read_run(RUNS[-1])
     method = replace_part(run.header.methods["pld"], most_nodes=most_nodes, options=options)
     header = replace_part(run.header, methods={**run.header.methods, "pld": method})
     answer = next(answer for answer in run.records if answer.key.method == "pld")
@@ -219,7 +216,7 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
 
 def test_prompts_of_the_hub_may_be_fewer_than_its_rows() -> None:
     """A card takes the first 80 of a data set without an option."""
-    run = read_run(RECORDED[-1])
+    run = read_run(RUNS[-1])
     prompts = [
         replace_part(prompts_header, source="hub", num_available=1319)
         for prompts_header in run.header.prompts

@@ -26,10 +26,9 @@ from specbench.types import Record
 from tests.analysis.run_factory import record
 from tests.machine.fake_nvml import MISSING, FakeNvml
 from tests.support.architectures import config_of, random_of
+from tests.support.devices import CPU
 from tests.support.models import random_target
 from tests.support.weights import build
-
-CPU = torch.device("cpu")
 
 
 def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

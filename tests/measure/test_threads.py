@@ -21,9 +21,10 @@ from specbench.machine import threads as machine
 from specbench.measure.local import choices, engine, threads, trial
 from specbench.measure.local.trial import Trial
 from specbench.types import Request
-from tests.packaging.shell import ROOT, python
+from tests.packaging.shell import python
 from tests.support.methods import parse_methods
 from tests.support.models import engine_backend, random_target
+from tests.support.paths import ROOT
 
 MEASURED = Threads(2, "measured", "brief", {"4": 0.5, "2": 0.2, "1": 0.25})
 

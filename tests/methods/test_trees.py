@@ -12,9 +12,8 @@ from torch import Tensor
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError
 from specbench.methods._dynamic_tree import CandidatePool
+from tests.support.devices import CPU
 from tests.support.models import static_tree
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.packaging.readability import Counts, count
 from tests.packaging.rooms import HOUSE
-from tests.packaging.shell import ROOT, output
+from tests.packaging.shell import output
+from tests.support.paths import ROOT
 
 PRODUCT = ("specbench", "methods")
 FOLDERS = (*PRODUCT, "benchmarks", "tests", "tools")

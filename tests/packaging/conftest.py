@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.shell import ROOT, output, pip_install
+from tests.packaging.shell import output, pip_install
+from tests.support.paths import ROOT
 
 FOLDERS = ("specbench", "methods", "datasets", "results/published")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import networkx as nx
 
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 HOUSE_FILE = ROOT / "tests/packaging/house.toml"
 HOUSE = tomllib.loads(HOUSE_FILE.read_text(encoding="utf-8"))

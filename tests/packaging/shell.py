@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def run(
     command: Sequence[str | Path], cwd: Path, *, path: Sequence[Path] = (), timeout: float = 120

@@ -6,7 +6,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.packaging.shell import ROOT, output
+from tests.packaging.shell import output
+from tests.support.paths import ROOT
 
 FORMAT = '''"""The title alone."""
 

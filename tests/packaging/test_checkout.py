@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.shell import ROOT, output, pip_install, python, where
+from tests.packaging.shell import output, pip_install, python, where
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize("place", ["root", "elsewhere"])

@@ -13,8 +13,8 @@ from specbench.log.store import read_run
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
-from tests.packaging.shell import ROOT
 from tests.packaging.test_dependencies import PROJECT
+from tests.support.paths import ROOT
 
 COMMAND = re.compile(r"specbench (run|check) (.*?)(?=&&|$)", re.MULTILINE)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.packaging import rooms
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"sentencepiece", "protobuf"}
 """With these, transformers reads a tokenizer.model."""

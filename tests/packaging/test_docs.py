@@ -23,7 +23,7 @@ from specbench.methods import described
 from specbench.registry import parse_choices
 from specbench.report.export.bibtex import paper_url, papers
 from specbench.types import Request, Sampling
-from tests.packaging.shell import ROOT
+from tests.support.paths import ROOT
 from tools.docs.hooks import render
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -9,12 +9,12 @@ the speedups of one that names a table are in that table.
 import csv
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 PAGES = (
     "README.md", "docs/gpu.md", "docs/serving.md", "docs/serving_counts.md",
     "docs/measurements/gpu.md", "docs/measurements/serving.md",

@@ -4,7 +4,8 @@ import tomllib
 from pathlib import Path
 
 from tests.packaging.rooms import modules
-from tests.packaging.shell import ROOT, python
+from tests.packaging.shell import python
+from tests.support.paths import ROOT
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 IMPORT_RULES = SETTINGS["tool"]["ruff"]["lint"]["flake8-tidy-imports"]

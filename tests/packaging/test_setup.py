@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.shell import ROOT, output
+from tests.packaging.shell import output
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

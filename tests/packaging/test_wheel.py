@@ -10,7 +10,8 @@ import pytest
 from specbench import registry
 from specbench.zoo import TINY
 from tests.packaging.conftest import FOLDERS
-from tests.packaging.shell import ROOT, output, where
+from tests.packaging.shell import output, where
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 

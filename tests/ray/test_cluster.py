@@ -16,7 +16,8 @@ import pytest
 from specbench.cli import main
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
-from tests.ray.conftest import ROOT, Nodes
+from tests.ray.conftest import Nodes
+from tests.support.paths import ROOT
 from tests.zoo.stand_in_shapes import write_config
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -25,8 +25,8 @@ from specbench.report.export.latex import files
 from specbench.report.latex_text import escape
 from specbench.report.results import COLUMNS, Report
 from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
-from tests.packaging.shell import ROOT
 from tests.report.drawing import EVERY_RUN, render, report_of, two_models, two_temperatures
+from tests.support.paths import RECORDED_RUNS
 
 ENGINES = {
     "pdflatex": ["-interaction=nonstopmode", "-halt-on-error"],
@@ -86,9 +86,6 @@ def many_tasks() -> Run:
         return full_run(("vanilla", "pld", "eagle2"), tuple(tasks))
 
 
-RECORDED = sorted(folder.parent for folder in (ROOT / "results/recorded").glob("*/run.json"))
-
-
 def every_table() -> Iterator[tuple[str, Report]]:
     """The tables that have to fit: of made runs, of one by auto, and of all recorded runs."""
     for make in (*EVERY_RUN, odd_names, chosen_by_auto, many_tasks):
@@ -97,7 +94,7 @@ def every_table() -> Iterator[tuple[str, Report]]:
     for columns in ("speedup,mean", "mat", "mean"):
         report = for_paper(auto, parse_columns(columns), ["eagle2"])
         yield f"auto-{columns.replace(',', '-')}", report
-    for folder in RECORDED:
+    for folder in RECORDED_RUNS:
         yield folder.name, make_report(read_runs(folder), Bootstrap(50))
 
 
@@ -118,7 +115,7 @@ def test_every_table_fits_an_article_of_two_columns_in_type_of_seven_points(
     said = compiled(engine, tmp_path, "article")
     log = tmp_path / "article.log"
     text = log.read_text(errors="replace") if log.exists() else said
-    assert len(names) == len(RECORDED) + 13
+    assert len(names) == len(RECORDED_RUNS) + 13
     wide = re.search(r"Table of \S+(?=(?:(?!Table of).)*Overfull)", text, re.DOTALL)
     assert "Overfull" not in said and not wide, wide
     sizes = {float(size) for size in re.findall(r"\\(?:T1|TU|O\w+)/\w+/\w+/\w+/([\d.]+) ", text)}

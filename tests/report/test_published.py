@@ -12,8 +12,9 @@ from specbench.data.tasks import load_cards
 from specbench.errors import UserError
 from specbench.models.cards import known_models
 from specbench.report.published import PublishedValue, find, published_values, read_publication
+from tests.support.paths import ROOT
 
-FOLDER = Path(__file__).parents[2] / "results" / "published"
+FOLDER = ROOT / "results" / "published"
 FILES = sorted(FOLDER.glob("*.toml"))
 
 

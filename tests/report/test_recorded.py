@@ -13,10 +13,9 @@ import pytest
 
 from specbench.log.store import read_run
 from specbench.report.build import make_report, report_files
+from tests.support.paths import RECORDED_RUNS, ROOT
 
-ROOT = Path(__file__).parents[2]
-RECORDED = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))
-RUNS = [run for run in RECORDED if (ROOT / "reports" / run.name).is_dir()]
+RUNS = [run for run in RECORDED_RUNS if (ROOT / "reports" / run.name).is_dir()]
 HINT = "stale: run `make reports`"
 IN_GIT = (".md", ".svg")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")

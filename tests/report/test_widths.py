@@ -18,7 +18,7 @@ from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 from tests.report.browser import Browser
 from tests.report.drawing import render
-from tests.report.test_recorded import RECORDED
+from tests.support.paths import RECORDED_RUNS
 
 WIDTHS = (400, 1280)
 LAYOUT = Path(__file__).with_name("layout.js").read_text(encoding="utf-8")
@@ -41,11 +41,11 @@ def page_of(name: str) -> str:
     if name == "long_settings":
         run = long_settings()
     else:
-        run = read_run(next(path for path in RECORDED if path.name == name))
+        run = read_run(next(path for path in RECORDED_RUNS if path.name == name))
     return render(make_report(run, Bootstrap(100)), "html")
 
 
-PAGES = ("long_settings", *(path.name for path in RECORDED))
+PAGES = ("long_settings", *(path.name for path in RECORDED_RUNS))
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_a_report_fits_any_width(name: str, chromium: Browser, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_site_fits_any_width(chromium: Browser, tmp_path: Path) -> None:
-    write_site(RECORDED, tmp_path, bootstrap=Bootstrap(50), say=lambda text: None)
+    write_site(RECORDED_RUNS, tmp_path, bootstrap=Bootstrap(50), say=lambda text: None)
     assert layout_problems(chromium, tmp_path / "index.html") == []
 
 

@@ -5,8 +5,7 @@ import torch
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
-
-CPU = torch.device("cpu")
+from tests.support.devices import CPU
 
 
 def sampler(temperature: float = 0.0, seed: int = 0, top_p: float = 1.0, top_k: int = 0) -> Sampler:

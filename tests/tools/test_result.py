@@ -1,19 +1,17 @@
 """The tables of README and docs/measurements/gpu.md equal those that the tool writes from runs."""
 
 import re
-from pathlib import Path
 
 from specbench.log.store import read_run
 from specbench.report.build import make_report
+from tests.support.paths import RECORDED, ROOT
 from tools.docs.result import with_tables
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_readme_has_the_tables_of_its_recorded_runs_and_nothing_else_changes() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     names = re.findall(r"\]\(results/recorded/([\w.-]+)\)", readme)
-    reports = [make_report(read_run(ROOT / "results/recorded" / name)) for name in names]
+    reports = [make_report(read_run(RECORDED / name)) for name in names]
     assert reports
     assert with_tables(readme, reports) == readme
     gpu_page = (ROOT / "docs/measurements/gpu.md").read_text(encoding="utf-8")

@@ -21,8 +21,8 @@ import torch
 from specbench.api import load
 from specbench.log.store import read_run
 from specbench.zoo import TINY
-from tests.packaging.shell import ROOT
 from tests.support.models import random_llama
+from tests.support.paths import ROOT
 from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
 from tools.zoo.evaluate import answers, has_form, is_ended
 from tools.zoo.held_out import bundled_requests, held_out_dialogues, prompt_lines

@@ -28,8 +28,9 @@ from specbench.training.optimizers import Schedule, has_fast_bfloat16, optimizer
 from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.teacher import Teacher
 from specbench.training.work_folder import locked_log
-from tests.packaging.shell import ROOT, python
+from tests.packaging.shell import python
 from tests.support.architectures import config_of, random_of
+from tests.support.paths import ROOT
 from tests.training.head_models import OPTIONS, batches, micro_model, random_head, target_outputs
 
 RETURNED_BYTES = """

@@ -21,10 +21,10 @@ from specbench.types import Request, Sampling, Shape
 from specbench.zoo import TINY
 from specbench.zoo.stand_in.models import spread_layers
 from specbench.zoo.stand_in.plan import StandIn, plan_stand_in
+from tests.support.devices import CPU
 from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
-CPU = torch.device("cpu")
 NUM_WORDS = 2048
 MIXTURE = replace(SHAPE, architecture="mixtral", num_experts=4)
 REQUESTS = (

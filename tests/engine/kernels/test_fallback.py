@@ -16,6 +16,7 @@ from specbench.engine.kernels import pick_ops as picking
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH
+from tests.support.devices import DEVICE
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -25,7 +26,6 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from specbench.engine.kernels import triton_ops
 from specbench.engine.kernels.triton_ops import TritonOps
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(2, 1, 16)
 
 

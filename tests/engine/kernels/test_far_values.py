@@ -26,7 +26,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from specbench.engine.kernels import triton_ops
 from specbench.engine.kernels.triton_attention import join_splits
 from specbench.engine.kernels.triton_ops import MOST_PAIRS
-from tests.engine.kernels.test_kernels import DEVICE, IS_INTERPRETED, KERNELS, MANY_PROGRAMS
+from tests.engine.kernels.test_kernels import IS_INTERPRETED, KERNELS, MANY_PROGRAMS
+from tests.support.devices import DEVICE
 
 
 class FarAttention(NamedTuple):

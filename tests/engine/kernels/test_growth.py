@@ -10,6 +10,7 @@ import torch
 
 from specbench.engine.layers.operands import Norm, PairNorms, additive
 from specbench.engine.layers.ops import TORCH
+from tests.support.devices import DEVICE
 from tests.support.launches import CountedKernel, Launches, per_level
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -17,7 +18,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 from specbench.engine.kernels import triton_drafts, triton_ops
 from specbench.engine.kernels.triton_ops import TritonOps
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LAUNCHED = {
     triton_drafts: ("choose_beam", "pair_rows", "topk_of_chunk", "topk_of_row"),
     triton_ops: ("attend_split", "join_splits", "gate_rows", "norm_rows", "project_row",

@@ -10,7 +10,8 @@ from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMa
 from specbench.engine.layers.ops import TORCH
 from specbench.engine.layers.torch_attention import Scoring
 from specbench.engine.tree import PROMPT_SIZES, TreeLayout, chain_layout
-from tests.engine.kernels.test_kernels import DEVICE, KERNELS, MANY_PROGRAMS
+from tests.engine.kernels.test_kernels import KERNELS, MANY_PROGRAMS
+from tests.support.devices import DEVICE
 
 
 def keys_and_values(rows: Tensor, heads: Heads) -> CacheRows:

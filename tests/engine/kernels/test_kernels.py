@@ -22,8 +22,9 @@ from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import random_model
-from tests.packaging.shell import ROOT
+from tests.support.devices import DEVICE
 from tests.support.models import prompts, random_llama
+from tests.support.paths import ROOT
 from tests.support.weights import decoded
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -31,7 +32,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 from specbench.engine.kernels import triton_ops
 from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps, is_row
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)
 
 

@@ -19,13 +19,13 @@ from specbench.engine.layers.ops import TORCH
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.zoo import TINY
 from tests.engine.test_target import load_in
+from tests.support.devices import CPU
 
 try:
     CC = " ".join(native_build.compiler())
 except BuildError as reason:
     pytest.skip(str(reason), allow_module_level=True)
 
-CPU = torch.device("cpu")
 KINDS = [(torch.float32, CC), (torch.bfloat16, CC)]
 for name, flag in {"amx_bf16": "-mno-amx-bf16", "avx512f": "-mno-avx512f"}.items():
     if name in native_build._processor():  # all ways to multiply

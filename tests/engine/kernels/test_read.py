@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from specbench.machine.bandwidth import _reader
+from tests.support.devices import DEVICE
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from specbench.engine import read_kernel
 from specbench.engine.read_kernel import READ_BLOCK, block_sums
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.parametrize("size", [1, READ_BLOCK, 3 * READ_BLOCK + 5])

@@ -22,8 +22,7 @@ from specbench.report.build import make_report
 from specbench.report.export.json import render as json_report
 from tests.judge.comparing import compare
 from tests.log.exchange.files import about, answer, imported, write_lines
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import RECORDED
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def test_a_page_shows_answers_that_have_a_text_and_a_time(run: Run, tmp_path: Pa
 
 
 def test_differences_tell_the_counting_rule_and_nothing_that_is_unknown(run: Run) -> None:
-    recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
+    recorded = read_run(RECORDED / "amd-epyc-2-cores")
     assert [d.field for d in differences(recorded.header, run.header)] == ["counting"]
     assert not differences(run.header, run.header)
 

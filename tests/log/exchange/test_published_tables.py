@@ -16,8 +16,9 @@ from specbench.log.run import Run
 from specbench.report.published import Publication, read_publication
 from tests.analysis.run_factory import full_run
 from tests.log.exchange.files import PUBLISHED, answer, needs_published, write_lines
+from tests.support.paths import ROOT
 
-TABLES = Path(__file__).parents[3] / "results" / "published"
+TABLES = ROOT / "results" / "published"
 
 
 def publication(name: str) -> Publication:

@@ -14,8 +14,8 @@ from specbench.log.exchange.write import write_files, written_formats
 from specbench.log.run import Load, Run
 from specbench.log.store import read_run
 from tests.log.exchange.files import about, imported, needs_published, published
+from tests.support.paths import RECORDED
 
-ROOT = Path(__file__).parents[3]
 WITHOUT_STEPS = "vllm"
 """The form with the steps of all requests together."""
 WITHOUT_PREFILL = ("eagle", "spec-bench")
@@ -43,7 +43,7 @@ def test_the_forms_are_those_of_the_command() -> None:
 
 @pytest.mark.parametrize("form", ["aiperf", "eagle", "spec-bench", "vllm"])
 def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> None:
-    recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
+    recorded = read_run(RECORDED / "amd-epyc-2-cores")
     methods = ("vanilla", "eagle2", "pld")
     records = [record for record in recorded.records if record.key.method in methods]
     run = Run(recorded.header, tuple(records))
@@ -94,7 +94,7 @@ def test_eagles_files_give_its_speedup_after_being_written(tmp_path: Path) -> No
 
 
 def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
-    run = read_run(ROOT / "results/recorded/vllm-cpu")
+    run = read_run(RECORDED / "vllm-cpu")
     unlisted = [replace(record, accept_lengths=()) for record in run.records[:4]]
     with pytest.raises(UserError, match=r"The steps of vanilla on .+ are unknown"):
         write_files(Run(run.header, tuple(unlisted)), "eagle", tmp_path)
@@ -104,7 +104,7 @@ def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["aiperf", "vllm"])
 def test_a_servers_throughput_is_over_the_blocks_of_all_tasks(form: str, tmp_path: Path) -> None:
-    recorded = read_run(ROOT / "results/recorded/vllm-cpu-loads").at(Load(1))
+    recorded = read_run(RECORDED / "vllm-cpu-loads").at(Load(1))
     records = [record for record in recorded.records if record.key.method in ("vanilla", "ngram")]
     run = Run(recorded.header, tuple(records))
     blocks = [block for block in run.header.blocks if block.method == "ngram" and not block.repeat]

@@ -1,0 +1,7 @@
+"""Devices that the tests run on."""
+
+import torch
+
+CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""The CUDA device, or the CPU if there is none."""
