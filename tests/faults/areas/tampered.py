@@ -3,22 +3,21 @@
 A change of any value in the records of an audited run is found, or makes the audit invalid.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from specbench.types import Record
 from tests.faults.areas.mutated_files import changed_value
-from tests.judge.making import EOS, good_records, rewrite, store
-from tests.judge.test_tampering import KINDS, audited, verdict
-from tests.support.headers import merged
+from tests.judge.making import EOS, good_records, store
+from tests.judge.test_tampering import CHANGES, audited, expected_verdict, tamper, verdict
 
 TRIES = 300
 UNKNOWN = "cannot be known"
 FOUND = ("found", "found with the audit")
-"""Verdicts on a change that is found: by the records alone, or by the hash that an audit kept."""
+"""Verdicts on a change that the records alone show, or the hash that an audit kept."""
+IN_LINES = [name for name, change in CHANGES.items() if callable(change)]
+IN_HEADER = [name for name, change in CHANGES.items() if not callable(change)]
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -30,22 +29,17 @@ def attack(random: Random, folder: Path) -> None:
         file.write_bytes(changed_value(random, before))
         assert verdict(run) != UNKNOWN or file.read_bytes() == before
         return
-    kind, change, _ = random.choice([entry for entry in KINDS.values() if callable(entry[1])])
-    rewrite(run, change)
+    name = random.choice(IN_LINES)
+    tamper(run, name)
+    expected = expected_verdict(name)
     if random.random() < 0.3:
-        more, change, _ = random.choice(
-            [entry for entry in KINDS.values() if not callable(entry[1])]
-        )
-        _change_header(run, change)
-        kind = "found" if more == "found" else kind
+        name = random.choice(IN_HEADER)
+        tamper(run, name)
+        if expected_verdict(name) == "found":
+            expected = "found"
     outcome = verdict(run)
-    # The drawn times decide whether a changed time is impossible by itself or only another one.
-    assert outcome == kind or {outcome, kind} <= {*FOUND}, kind
-
-
-def _change_header(run: Path, change: dict[str, Any]) -> None:
-    file = run / "run.json"
-    file.write_text(json.dumps(merged(json.loads(file.read_text()), change)))
+    # The drawn times decide whether a changed time is impossible or merely another time.
+    assert outcome == expected or {outcome, expected} <= {*FOUND}, expected
 
 
 def _records(random: Random) -> list[Record]:
