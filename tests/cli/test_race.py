@@ -14,11 +14,9 @@ from specbench.cli.race import _View
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.race import Recording, Written, race
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.types import Completion, Request, Step
-from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
+from tests.support.tiny import CODEC
 
 
 @pytest.mark.parametrize("more", [(), ("--replay",)])
@@ -78,12 +76,11 @@ def test_watching_costs_an_answer_no_time(model: Path, monkeypatch: pytest.Monke
 
 
 def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> None:
-    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     text = "one two three four. " * 30
-    ids = tuple(codec.tokenizer(text, add_special_tokens=False)["input_ids"])
+    ids = tuple(CODEC.tokenizer(text, add_special_tokens=False)["input_ids"])
     written = Written(ids, accept_lengths=(len(ids) - 1,))  # all in one step after the prefill
     terminal = StringIO()
-    with _View(Console(file=terminal, force_terminal=True, width=40, height=10), codec) as view:
+    with _View(Console(file=terminal, force_terminal=True, width=40, height=10), CODEC) as view:
         view.draw("eagle2", written)
         live_text = terminal.getvalue()
         view.finish("eagle2", written)
@@ -98,8 +95,7 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
 ) -> None:
     """The longest answer took 0.04 s, and its replay takes 0.4 s."""
     monkeypatch.setattr("specbench.cli.race._REPLAY_S", 0.4)
-    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
-    ids = tuple(codec.tokenizer("one two three", add_special_tokens=False)["input_ids"])
+    ids = tuple(CODEC.tokenizer("one two three", add_special_tokens=False)["input_ids"])
     steps = (Step(1, len(ids) - 1),)
     recording = Recording(
         done={
@@ -115,7 +111,7 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
 
     terminal = StringIO()
     began_s = perf_counter()
-    with _View(Console(file=terminal, force_terminal=True, width=60, height=20), codec) as view:
+    with _View(Console(file=terminal, force_terminal=True, width=60, height=20), CODEC) as view:
         view.replay(recording)
     assert perf_counter() - began_s >= 0.4
     screen = terminal.getvalue()

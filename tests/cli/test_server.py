@@ -13,16 +13,15 @@ from aiohttp import web
 from transformers import AutoModelForCausalLM
 
 from specbench.log.store import read_run
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.zoo import TINY
 from tests.cli.conftest import Said, Specbench, cut
 from tests.support.checkpoint import write_prompts
 from tests.support.models import generated
 from tests.support.stub_server import Stub, chunks_of, serving
+from tests.support.tiny import CODEC
 
 ANSWER = (40, 41, 42, 43, 44)
-EOS = min(load_codec(TINY / "target", find_model("tiny"), "auto").eos_ids)
+EOS = min(CODEC.eos_ids)
 WHOLE: dict[str, Any] = {"answer": lambda _: (*ANSWER, EOS), "eos": EOS}
 
 

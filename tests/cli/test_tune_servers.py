@@ -13,16 +13,14 @@ from specbench.log.store import read_run
 from specbench.measure.server.speculation_files import read_table
 from specbench.measure.server.started_setup import make_started_setup
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.settings.load_table import LoadTable
-from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 from tests.support.checkpoint import write_prompts
 from tests.support.gguf_files import write_gguf
+from tests.support.tiny import CODEC
 
 FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'support' / 'fake_engine.py'}"
-EOS = min(load_codec(TINY / "target", find_model("tiny"), "auto").eos_ids)
+EOS = min(CODEC.eos_ids)
 
 
 @pytest.mark.slow

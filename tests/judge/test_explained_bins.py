@@ -12,7 +12,7 @@ import pytest
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.step_bins import LEAST_PROMPTS, bin_steps
-from specbench.judge.explanation import Explanation, explain_runs
+from specbench.judge.explanation import explain_runs
 from specbench.judge.explanation_formats import (
     explained_document,
     explanation_frame,
@@ -23,6 +23,7 @@ from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_records
+from tests.judge.explained import only
 from tests.support.printing import printed
 
 METHOD = "eagle2"
@@ -59,11 +60,6 @@ def walked(run: Run, low: int, high: int) -> dict[str, list[int]]:
                 if low <= position < high:
                     lengths[record.key.sample_id].append(length)
     return lengths
-
-
-def only(explanations: list[Explanation]) -> Explanation:
-    (explanation,) = explanations
-    return explanation
 
 
 def test_the_ratio_by_position_is_that_of_an_independent_walk() -> None:

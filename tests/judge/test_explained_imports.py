@@ -31,6 +31,7 @@ from specbench.log.exchange.write import write_files
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import slower, with_header
+from tests.judge.explained import effects, only
 from tests.log.exchange.files import answer, imported, needs_published, published, write_lines
 from tests.log.exchange.test_serving_clients import request
 from tests.support.printing import printed
@@ -38,15 +39,6 @@ from tests.support.printing import printed
 FEW = Bootstrap(num_resamples=20)
 TASK = "gsm8k"
 EAGLE = "eagle/llama-2-chat-70b-fp16-{}-in-temperature-0.0.jsonl"
-
-
-def only(explanations: list[Explanation]) -> Explanation:
-    (explanation,) = explanations
-    return explanation
-
-
-def effects(explanation: Explanation) -> dict[str, float]:
-    return {factor.name: factor.effect.value for factor in explanation.product.factors}
 
 
 def text_of(explanation: Explanation) -> str:

@@ -42,6 +42,7 @@ from specbench.log.store import read_run
 from specbench.types import Phases, Record
 from tests.analysis.run_factory import full_run, number
 from tests.judge.changing import at_loads, several, slower, with_header, with_records
+from tests.judge.explained import effects, only
 from tests.support.paths import RECORDED, RECORDED_RUNS, ROOT
 from tests.support.printing import printed
 
@@ -52,15 +53,6 @@ TASK = ("gsm8k",)
 @cache
 def recorded(name: str) -> Run:
     return read_run(RECORDED / name)
-
-
-def effects(explanation: Explanation) -> dict[str, float]:
-    return {factor.name: factor.effect.value for factor in explanation.product.factors}
-
-
-def only(explanations: list[Explanation]) -> Explanation:
-    (explanation,) = explanations
-    return explanation
 
 
 # An independent walk: plain loops over records, one step back at a time.

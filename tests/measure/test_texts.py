@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from specbench.measure.requests import token_ends
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
-from specbench.zoo import TINY
 from tests.support.backend import Words
+from tests.support.tiny import CODEC
 
 
 class Bytes(Words):
@@ -18,15 +16,14 @@ class Bytes(Words):
 
 
 def test_ends_cut_the_text_into_its_tokens() -> None:
-    tiny = load_codec(TINY / "target", find_model("tiny"), "auto")
     text = "Write three suggestions for cooking at home, and then one for the garden."
-    text_ids = tiny.tokenizer(text, add_special_tokens=False)["input_ids"]
-    ids = (*text_ids, min(tiny.eos_ids))
-    answer = tiny.text(ids)
-    ends = token_ends(tiny, ids, answer)
+    text_ids = CODEC.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = (*text_ids, min(CODEC.eos_ids))
+    answer = CODEC.text(ids)
+    ends = token_ends(CODEC, ids, answer)
     pieces = [answer[start:end] for start, end in pairwise((0, *ends))]
     assert "".join(pieces) == answer
-    token_texts = [tiny.text([token]) for token in ids]
+    token_texts = [CODEC.text([token]) for token in ids]
     assert [piece.strip() for piece in pieces] == [piece.strip() for piece in token_texts]
     assert pieces[-1] == "", "the end token has no text"
 

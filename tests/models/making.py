@@ -39,6 +39,8 @@ def write_jsonl(path: Path, rows: Sequence[object]) -> Path:
     return path
 
 
+TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+"""A chat template that writes each message after its role."""
 CARD = """
 name = "haiku"
 title = "Haiku"

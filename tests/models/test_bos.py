@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec, render
 from specbench.models.templates import Message, Template, choose_template
+from tests.models.making import TURNS
 from tests.support.checkpoint import make_tokenizer
 
 CHAT: list[Message] = [
@@ -17,7 +18,6 @@ CHAT: list[Message] = [
     {"role": "assistant", "content": "The Elbe."},
     {"role": "user", "content": "Another."},
 ]
-TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 
 
 def adding(*front: str, names_bos: bool = False) -> PreTrainedTokenizerBase:

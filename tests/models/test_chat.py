@@ -15,8 +15,8 @@ from specbench.models.chat import ChatCodec, load_codec, render
 from specbench.models.special_text import special_tokens
 from specbench.models.templates import Message, Template, choose_template
 from specbench.models.tokenizers import end_tokens, load_tokenizer, vocab_size
-from specbench.zoo import TINY
 from tests.support.checkpoint import make_tokenizer
+from tests.support.tiny import CODEC
 
 NONE = Template("none")
 OWN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
@@ -247,7 +247,7 @@ def test_special_tokens_in_the_messages_of_a_chat_are_spelled_out(
 
 @pytest.mark.parametrize("name", ["vicuna-v1.1", "llama2-chat"])
 def test_the_embedded_models_tokenizer_spells_them_out_in_our_templates(name: str) -> None:
-    tokenizer = load_codec(TINY / "target", find_model("tiny"), "auto").tokenizer
+    tokenizer = CODEC.tokenizer
     template = choose_template(name, find_model("tiny"), tokenizer)
     plain, hostile = (
         render(template, tokenizer, [{"role": "user", "content": f"Say {end} twice."}])

@@ -9,11 +9,11 @@ import pytest
 from specbench.measure.requests import make_chat
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
+from tests.models.making import TURNS
 from tests.support.checkpoint import make_tokenizer
 from tests.support.replies import answer
 
 EXTRA = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|fin|>", "[THINK]", "[/THINK]")
-TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 READING = "{% for m in messages %}({{ m.FIELD }}){{ m.content }}{% endfor %}"
 
 

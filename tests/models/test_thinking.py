@@ -13,9 +13,9 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.templates import Template
 from specbench.types.reply import Reply, split_thinking
+from tests.models.making import TURNS
 from tests.support.checkpoint import make_tokenizer
 
-TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 OPEN = "<think>\n"
 
 

@@ -27,9 +27,9 @@ from specbench.training.command import train_head
 from specbench.training.examples import Example, encode, read_chat, read_examples
 from specbench.training.medusa import MedusaHeads
 from specbench.training.options import TrainingOptions
-from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit
 from tests.support.checkpoint import save_checkpoint
+from tests.support.tiny import CODEC
 
 OPTIONS = TrainingOptions(num_steps=4, num_rows=2, length=64, num_unrolled=2, is_mixed=False)
 MORE = replace(OPTIONS, num_steps=6)
@@ -261,13 +261,12 @@ def test_what_cannot_be_read_is_reported_by_place(tmp_path: Path, text: str, rea
 
 
 def test_a_chat_is_written_as_the_model_sees_it() -> None:
-    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     example = Example(("Say one.", "And two?"), ("One.", "Two!"))
-    (row,) = encode(codec, [example], 100, 0.25, Counter())
-    text = codec.tokenizer.decode(row.ids)
+    (row,) = encode(CODEC, [example], 100, 0.25, Counter())
+    text = CODEC.tokenizer.decode(row.ids)
     assert text == "<s><|user|>Say one.<|assistant|>One.</s><|user|>And two?<|assistant|>Two!</s>"
     answers = [i for i, weight in zip(row.ids, row.weights, strict=True) if weight == 1.0]
-    assert codec.tokenizer.decode(answers) == "One.</s>Two!</s>"
+    assert CODEC.tokenizer.decode(answers) == "One.</s>Two!</s>"
     assert row.weights[0] == 0.0 and set(row.weights) == {0.0, 0.25, 1.0}
 
 

@@ -14,14 +14,13 @@ from specbench.engine.layers.experts import mix
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.registry import get
 from specbench.types import Request, Sampling, Shape
 from specbench.zoo import TINY
 from specbench.zoo.stand_in.models import spread_layers
 from specbench.zoo.stand_in.plan import StandIn, plan_stand_in
 from tests.support.devices import CPU
+from tests.support.tiny import CODEC
 from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
@@ -40,8 +39,7 @@ def tiny() -> Target:
 
 @cache
 def prompts() -> tuple[tuple[int, ...], ...]:
-    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
-    return tuple(codec.render([{"role": "user", "content": text}]) for text in REQUESTS)
+    return tuple(CODEC.render([{"role": "user", "content": text}]) for text in REQUESTS)
 
 
 @cache

@@ -34,12 +34,6 @@ HEADS = Heads(num_kv=2, group=3, dim=64)
 KV_SHAPES = [(2, 64)] * 2
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that keeps the libraries of this module's tests."""
-    return tmp_path_factory.mktemp("native")
-
-
 @pytest.fixture(scope="module", params=KINDS, ids=str)
 def ops(request: pytest.FixtureRequest, folder: Path) -> NativeOps:
     dtype, compiler = request.param

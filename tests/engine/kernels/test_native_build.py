@@ -19,12 +19,6 @@ except BuildError as reason:
     pytest.skip(str(reason), allow_module_level=True)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that keeps the libraries of this module's tests."""
-    return tmp_path_factory.mktemp("native")
-
-
 def test_it_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native_ops(torch.float32, folder)
     libraries = sorted(folder.glob("*.so"))

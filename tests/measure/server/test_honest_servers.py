@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.honest_servers import LIES, UNSEEN, Draw, findings, is_named
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
-from specbench.zoo import TINY
+from tests.support.tiny import CODEC
 
 pytestmark = pytest.mark.slow
-CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
 
 
 @pytest.mark.parametrize("seed", range(12))

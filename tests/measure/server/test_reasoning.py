@@ -9,12 +9,9 @@ from specbench.measure.server.answer_reader import AnswerReader
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import RequestFailed
-from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request
-from specbench.zoo import TINY
+from tests.support.tiny import CODEC
 
-CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
 KEY = RecordKey("vanilla", 0.0, "chat", "chat/0", 0, 0)
 
 

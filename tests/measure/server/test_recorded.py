@@ -16,14 +16,12 @@ from specbench.measure.server.openai_api import completions
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed
 from specbench.models.cards import find_model
-from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request
-from specbench.zoo import TINY
 from tests.engines.record import ASKED, NUM_TOKENS, QUESTION, long_prompt
 from tests.support.replay import RESPONSES, Replay, recorded
 from tests.support.stub_server import serving
+from tests.support.tiny import CODEC
 
-CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
 PROMPT = CODEC.render(ASKED)
 WHOLE = ChatRequest(Request(PROMPT, NUM_TOKENS, eos_ids=CODEC.eos_ids), ASKED)
 TOO_LONG = ChatRequest(Request(long_prompt(PROMPT), 8), ASKED)

@@ -1,0 +1,12 @@
+"""The only explanation of a list, and the effects of its factors."""
+
+from specbench.judge.explanation import Explanation
+
+
+def only(explanations: list[Explanation]) -> Explanation:
+    (explanation,) = explanations
+    return explanation
+
+
+def effects(explanation: Explanation) -> dict[str, float]:
+    return {factor.name: factor.effect.value for factor in explanation.product.factors}
