@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,16 +28,16 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_compare_writes_its_forms(specbench: Specbench, store: Store) -> None:
-    old, new = store(RUN, "old"), store(SLOW, "new")
-    crossed = specbench("compare", old, new, "--cross", "sps", "vanilla")
-    assert crossed.code == 0 and "SpS in A is 1." in crossed.out
-    assert specbench("compare", old, new, "--format", "csv").out.startswith("reference,subject,")
-    assert "| *GSM8K* |" in specbench("compare", old, new, "--format", "markdown").out
-    assert json.loads(specbench("compare", old, new, "--format", "json").out)["schema"] == 1
-    said = specbench("compare", old, new, "--out", "out")
-    assert {path.name for path in Path("out").iterdir()} == {
-        "comparison.md", "comparison.csv", "comparison.json"
-    }  # fmt: skip
+    compare = partial(specbench, "compare", store(RUN, "old"), store(SLOW, "new"))
+    crossed = compare("--cross", "sps", "vanilla")
+    assert crossed.code == 0
+    assert "SpS in A is 1." in crossed.out
+    assert compare("--format", "csv").out.startswith("reference,subject,")
+    assert "| *GSM8K* |" in compare("--format", "markdown").out
+    assert json.loads(compare("--format", "json").out)["schema"] == 1
+    said = compare("--out", "out")
+    written = sorted(path.name for path in Path("out").iterdir())
+    assert written == ["comparison.csv", "comparison.json", "comparison.md"]
     assert "comparison.md" in said.err
 
 
@@ -45,21 +46,27 @@ def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
 ) -> None:
     run = store(RUN, "run")
     said = specbench("compare", run, "--cross", "pld", "sps")
+    assert said.code == 0
     words = " ".join(said.out.split())
-    assert said.code == 0 and "PLD is 0." in words and "times as fast as SpS, on average" in words
+    assert "PLD is 0." in words
+    assert "times as fast as SpS, on average" in words
+    report = partial(specbench, "report", run)
     form = ("--format", "latex", "--columns", "mean")
-    table = specbench("report", run, *form, "--ours", "pld", "--ours", "SPS").out
-    assert table.count(r"\specbenchours{") == 2 and "{Mean}" in table and "{GSM8K}" not in table
-    specbench("report", run, "--out", "paper", "--columns", "speedup", "--ours", "pld")
+    table = report(*form, "--ours", "pld", "--ours", "SPS").out
+    assert table.count(r"\specbenchours{") == 2
+    assert "{Mean}" in table
+    assert "{GSM8K}" not in table
+    report("--out", "paper", "--columns", "speedup", "--ours", "pld")
     assert r"\specbenchours{PLD}" in Path("paper/table.tex").read_text()
     assert "@misc{pld," in Path("paper/methods.bib").read_text()
-    assert "@misc{pld," in specbench("report", run, "--format", "bibtex").out
+    assert "@misc{pld," in report("--format", "bibtex").out
 
 
 def test_two_methods_of_one_run_have_its_warnings_once(specbench: Specbench, store: Store) -> None:
     run = store(with_header(RUN, warnings=("The machine was busy.",)), "run")
     said = specbench("compare", run, "--cross", "pld", "sps").out
-    assert said.count("The machine was busy.") == 1 and "A: The machine" not in said
+    assert said.count("The machine was busy.") == 1
+    assert "A: The machine" not in said
 
 
 def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
@@ -72,22 +79,32 @@ def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: S
     assert forced.out.startswith("NOT COMPARABLE")
 
 
-def test_check_ends_with_0_1_or_3_and_writes_what_it_found(
+def test_check_passes_a_run_against_itself(specbench: Specbench, store: Store) -> None:
+    run = store(RUN, "old")
+    said = specbench("check", run, "--baseline", run)
+    assert said.code == 0
+    assert said.err == ""
+    assert said.out.startswith("Passed:")
+
+
+def test_check_fails_a_slower_run_and_writes_what_is_worse(
     specbench: Specbench, store: Store
 ) -> None:
-    new, old = store(SLOW, "new"), store(RUN, "old")
-    said = specbench("check", old, "--baseline", old)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("Passed:")
-    call = ("check", new, "--baseline", old)
-    said = specbench(*call, "--junit", "deep/gate.xml")
+    check = partial(specbench, "check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
+    said = check("--junit", "deep/gate.xml")
     assert said.code == 1
     assert "FAILED: new is worse than" in said.out
-    assert ElementTree.parse("deep/gate.xml").getroot().get("failures") == "3"
-    (listed,) = json.loads(specbench(*call, "--json").out)["runs"]
-    assert (listed["baseline"], listed["is_passed"]) == ("old", False)
-    assert specbench(*call, "--max-slowdown", "40%").code == 0
-    assert specbench(*call, "--speed", "never").code == 0
-    stored_run = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
-    said = specbench("check", stored_run, "--baseline", stored_run)
-    assert (said.code, said.out.splitlines()[0].startswith("Nothing was checked")) == (3, True)
+    suite = ElementTree.parse("deep/gate.xml").getroot()
+    assert suite.get("failures") == "3"
+    (listed,) = json.loads(check("--json").out)["runs"]
+    assert listed["baseline"] == "old"
+    assert listed["is_passed"] is False
+    assert check("--max-slowdown", "40%").code == 0
+    assert check("--speed", "never").code == 0
+
+
+def test_check_ends_with_3_if_nothing_could_be_checked(specbench: Specbench, store: Store) -> None:
+    run = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
+    said = specbench("check", run, "--baseline", run)
+    assert said.code == 3
+    assert said.out.startswith("Nothing was checked")

@@ -98,8 +98,8 @@ def model_folder() -> Path:
     return save_checkpoint(folder / "model")
 
 
-def written_report(folder: Path) -> dict[str, bytes]:
-    """The files of a report by name."""
+def contents(folder: Path) -> dict[str, bytes]:
+    """The content of each file in a folder, by name."""
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 

@@ -1,24 +1,35 @@
-"""Roles of the header's fields, differences between two runs, and their effect on each
-operation.
+"""Roles of the header's fields, and differences between the headers of two runs.
+
+Each operation on two runs refuses some differences, and reports others.
 """
 
+from collections.abc import Sequence
 from typing import Any, get_args, get_type_hints
 
 import pytest
 from msgspec import Struct, structs
 
 from specbench.errors import UserError
-from specbench.log.difference import change_lines
+from specbench.log.difference import Difference, change_lines
 from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 from specbench.log.options import Role, field_roles
-from specbench.log.policies import CHECK, COMPARE, MERGE, POOL, REPLAY, RESUME, require_same_work
+from specbench.log.policies import (
+    CHECK,
+    COMPARE,
+    MERGE,
+    POOL,
+    REPLAY,
+    RESUME,
+    Policy,
+    require_same_work,
+)
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.types import Shape
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 
-POLICIES = {"compare": COMPARE, "check": CHECK, "pool": POOL, "merge": MERGE}
+POLICIES = (COMPARE, CHECK, POOL, MERGE)
 FILES = {"model.safetensors": {"bytes": 10, "sha256": "a" * 64}}
 OTHER_FILES = {"model.safetensors": {"bytes": 10, "sha256": "b" * 64}}
 RUN = full_run(tasks=("gsm8k",))
@@ -60,21 +71,29 @@ def drafter(files: dict[str, Any]) -> dict[str, Any]:
     return {"methods__sps__weights": {"files": files}}
 
 
-def test_every_field_of_the_header_has_a_role_of_its_own_or_of_its_fields() -> None:
-    def without(struct: type[Struct]) -> list[str]:
-        return [role.field for role in field_roles(struct) if role.role not in get_args(Role)]
+def whats(found: Sequence[Difference]) -> list[str]:
+    """The names of what differs."""
+    return [difference.what for difference in found]
 
-    assert without(RunHeader) == ["spec"]
-    assert without(SpecHeader) == ["values"]
-    assert without(SpecValues) == []
+
+@pytest.mark.parametrize(
+    ("struct", "without_role"), [(RunHeader, ["spec"]), (SpecHeader, ["values"]), (SpecValues, [])]
+)
+def test_every_field_has_a_role_or_fields_with_roles(
+    struct: type[Struct], without_role: list[str]
+) -> None:
+    roles = get_args(Role)
+    fields = [role.field for role in field_roles(struct) if role.role not in roles]
+    assert fields == without_role
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
 def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
-    for about in (header(), header(**SAMPLED, **gpu("A100"), **drafter(FILES))):
-        assert differences(about, about, is_exact=is_exact) == ()
+    for run_header in (header(), header(**SAMPLED, **gpu("A100"), **drafter(FILES))):
+        assert differences(run_header, run_header, is_exact=is_exact) == ()
 
 
+# What compare, check, pool and merge do about a difference: refuse it, tell it, or neither.
 WORK = "refused refused refused refused"
 CELLS = "- - refused refused"
 METHOD = "told - told refused"
@@ -132,20 +151,20 @@ CASES = [
 def test_each_operation_refuses_or_reports_its_own_differences(
     first: dict[str, Any], other: dict[str, Any], expected: str, text: str
 ) -> None:
-    pair = header(**first), header(**other)
-    (difference,) = differences(*pair)
+    first_header, other_header = header(**first), header(**other)
+    (difference,) = differences(first_header, other_header)
     assert difference.describe().startswith(text)
-    (back,) = differences(*reversed(pair))
-    assert (back.first, back.second, back.field) == (
-        difference.second,
-        difference.first,
-        difference.field,
-    )
-    said = {
-        name: "refused" if policy.conflicts(*pair) else "told" if policy.cautions(*pair) else "-"
-        for name, policy in POLICIES.items()
-    }
-    assert said == dict(zip(POLICIES, expected.split(), strict=True))
+    (reverse,) = differences(other_header, first_header)
+    assert reverse.field == difference.field
+    assert reverse.first == difference.second
+    assert reverse.second == difference.first
+
+    def reaction(policy: Policy) -> str:
+        if policy.conflicts(first_header, other_header):
+            return "refused"
+        return "told" if policy.cautions(first_header, other_header) else "-"
+
+    assert [reaction(policy) for policy in POLICIES] == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -167,14 +186,14 @@ def test_each_operation_refuses_or_reports_its_own_differences(
 def test_a_value_that_is_void_or_unknown_equals_any_other(
     first: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    differing = differences(header(**first), header(**other))
-    assert [difference.what for difference in differing if difference.what != "--temperature"] == []
+    differing = whats(differences(header(**first), header(**other)))
+    assert set(differing) <= {"--temperature"}
 
 
 def test_cpu_threads_are_reported_besides_the_machine_they_are_part_of() -> None:
-    differing = differences(header(), header(environment__torch__num_threads=1))
-    assert [difference.what for difference in differing] == ["machine", "CPU threads"]
-    assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
+    one_thread = header(environment__torch__num_threads=1)
+    assert whats(differences(header(), one_thread)) == ["machine", "CPU threads"]
+    assert len(CHECK.cautions(header(), one_thread)) == 1
 
 
 def chosen(num: int, by: str = "measured", **changes: Any) -> RunHeader:
@@ -182,19 +201,22 @@ def chosen(num: int, by: str = "measured", **changes: Any) -> RunHeader:
 
 
 def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_reported() -> None:
-    first, second = (
-        chosen(1, threads__methods={"pld": 1, "medusa": 2}, threads__prefill=2),
-        chosen(2),
-    )
-    assert CHECK.cautions(first, second) == POOL.conflicts(first, second) == ()
-    assert [caution.describe() for caution in COMPARE.cautions(first, second)] == [
+    first = chosen(1, threads__methods={"pld": 1, "medusa": 2}, threads__prefill=2)
+    second = chosen(2)
+    assert CHECK.cautions(first, second) == ()
+    assert POOL.conflicts(first, second) == ()
+    (caution,) = COMPARE.cautions(first, second)
+    assert caution.describe() == (
         "CPU threads: 1, 2 for prefills, 2 for medusa in the first, 2 in the second"
-    ]
-    assert MERGE.cautions(first, second) == COMPARE.cautions(first, second)
-    for other in (chosen(2, "option"), chosen(2, "environment")):
-        assert [caution.what for caution in CHECK.cautions(first, other)] == ["machine"]
-    elsewhere = chosen(2, environment__cpu__model="Other")
-    assert [caution.what for caution in CHECK.cautions(first, elsewhere)] == ["machine"]
+    )
+    assert MERGE.cautions(first, second) == (caution,)
+    others = (
+        chosen(2, "option"),
+        chosen(2, "environment"),
+        chosen(2, environment__cpu__model="Other"),
+    )
+    for other in others:
+        assert whats(CHECK.cautions(first, other)) == ["machine"]
 
 
 def test_every_difference_is_named_at_once() -> None:
@@ -202,11 +224,10 @@ def test_every_difference_is_named_at_once() -> None:
     with pytest.raises(UserError) as refused:
         require_same_work(header(), other)
     first_line, *lines = refused.value.message.split("\n")
-    assert first_line.startswith(
-        f"The run {RUN.header.id} of tiny (embedded, trained by specbench) and"
-    )
-    assert "the run other of tiny (embedded" in first_line
-    assert "Repeat one of them with the other's options" in first_line and "--force" in first_line
+    model = "tiny (embedded, trained by specbench)"
+    assert first_line.startswith(f"The run {RUN.header.id} of {model} and the run other of {model}")
+    assert "Repeat one of them with the other's options" in first_line
+    assert "--force" in first_line
     assert lines == ["  --max-new-tokens: 128 -> 64", "  dtype: float32 -> float16"]
 
 
@@ -229,20 +250,21 @@ def test_changed_options_of_a_method_are_one_line_and_so_are_equal_changes_of_se
 
 
 def test_stand_ins_of_other_shapes_are_other_models() -> None:
-    """They have the files of the small model inside them, as that model has."""
+    """A stand-in has the files of the small model inside it, so files do not tell them apart."""
 
-    def stand_in(name: str, layers: int) -> dict[str, Any]:
-        numbers = {
-            field: 64 for field, kind in get_type_hints(Shape).items() if kind in (int, float)
-        }
+    hints = get_type_hints(Shape)
+    numbers = {field: 64 for field, kind in hints.items() if kind in (int, float)}
+
+    def stand_in(name: str, layers: int) -> RunHeader:
         shape = {**numbers, "architecture": "llama", "num_layers": layers}
-        return {"model__name": name, "model__is_stand_in": True, "model__shape": shape}
+        return header(model__name=name, model__is_stand_in=True, model__shape=shape)
 
-    large = header(**stand_in("vicuna-13b", 40))
-    assert COMPARE.conflicts(large, header(**stand_in("copy-of-vicuna-13b", 40))) == ()
-    (difference,) = COMPARE.conflicts(header(**stand_in("vicuna-7b", 32)), large)
-    assert change_lines([difference]) == ["model: vicuna-7b -> vicuna-13b"]
-    assert change_lines(COMPARE.conflicts(header(), large))[0] == "model: tiny -> vicuna-13b"
+    large = stand_in("vicuna-13b", 40)
+    assert COMPARE.conflicts(large, stand_in("copy-of-vicuna-13b", 40)) == ()
+    of_sizes = COMPARE.conflicts(stand_in("vicuna-7b", 32), large)
+    assert change_lines(of_sizes) == ["model: vicuna-7b -> vicuna-13b"]
+    of_models = COMPARE.conflicts(header(), large)
+    assert change_lines(of_models)[0] == "model: tiny -> vicuna-13b"
 
 
 def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() -> None:
@@ -254,8 +276,9 @@ def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() ->
     assert RESUME.conflicts(header(), moved) == ()
     cautions = RESUME.cautions(header(), moved)
     assert [(caution.field, caution.first, caution.second) for caution in cautions] == [
-        ("environment.python", '"3.11.9"', '"3.14"'), ("environment.cpu.num_cores", "2", "8"),
-    ]  # fmt: skip
+        ("environment.python", '"3.11.9"', '"3.14"'),
+        ("environment.cpu.num_cores", "2", "8"),
+    ]
 
 
 def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
@@ -275,9 +298,11 @@ def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
 def test_methods_with_other_static_trees_are_other_methods(
     first: str | None, second: str | None, *, is_different: bool, is_exact: bool
 ) -> None:
-    """An older run does not have the hash of its tree, which equals any."""
-    headers = [header(methods__sps__tree_sha256=digest) for digest in (first, second)]
-    differing = differences(headers[0], headers[1], is_exact=is_exact)
-    assert [difference.role for difference in differing] == (["method"] if is_different else [])
+    """An older run has no hash of its tree, and a missing hash equals any other."""
+    first_header = header(methods__sps__tree_sha256=first)
+    second_header = header(methods__sps__tree_sha256=second)
+    differing = differences(first_header, second_header, is_exact=is_exact)
+    roles = [difference.role for difference in differing]
+    assert roles == (["method"] if is_different else [])
     if is_different and not is_exact:
-        assert "tree" in differing[0].what and "sps" in differing[0].what.lower()
+        assert whats(differing) == ["tree of sps"]

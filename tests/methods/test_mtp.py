@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import rms_norm
-from transformers import (
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
-    Glm4MoeConfig,
-    Glm4MoeForCausalLM,
-)
+from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig
 
 from specbench.engine.decode import decode
 from specbench.engine.kv import KVCache
@@ -54,30 +49,26 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def deepseek(num_layers: int) -> Any:
+MODELS: dict[str, Callable[..., Any]] = {
+    "deepseek": partial(
+        DeepseekV3Config, **SHAPE, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16,
+        qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+    ),
+    "glm": partial(Glm4MoeConfig, **SHAPE, num_key_value_heads=2, head_dim=8, use_qk_norm=True),
+}  # fmt: skip
+"""The config of each model, without its number of layers."""
+
+
+def random_model(name: str, num_layers: int) -> Any:
     torch.manual_seed(0)
-    config = DeepseekV3Config(
-        **SHAPE, num_hidden_layers=num_layers, num_key_value_heads=4, q_lora_rank=16,
-        kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
-    )  # fmt: skip
-    return DeepseekV3ForCausalLM(config).eval()
-
-
-def glm(num_layers: int) -> Any:
-    torch.manual_seed(0)
-    config = Glm4MoeConfig(
-        **SHAPE, num_hidden_layers=num_layers, num_key_value_heads=2, head_dim=8, use_qk_norm=True
-    )
-    return Glm4MoeForCausalLM(config).eval()
-
-
-MODELS: dict[str, Callable[[int], Any]] = {"deepseek": deepseek, "glm": glm}
+    config = MODELS[name](num_hidden_layers=num_layers)
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @cache
 def model_of(name: str) -> Any:
     """A model whose last layer is the prediction layer of the model that ends before it."""
-    model = MODELS[name](LAYERS + 1)
+    model = random_model(name, LAYERS + 1)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
@@ -90,7 +81,7 @@ def model_of(name: str) -> Any:
 
 @cache
 def target_of(name: str) -> Target:
-    model = MODELS[name](LAYERS)
+    model = random_model(name, LAYERS)
     report = model.load_state_dict(model_of(name).state_dict(), strict=False)
     assert not report.missing_keys
     return Target(model)
@@ -229,7 +220,7 @@ def layers_of(name: str) -> Any:
         text = {**LIMITED[name]["text_config"], "vocab_size": VOCAB, "layer_types": kinds}
         config = config_of(name, text_config={**text, "num_hidden_layers": 4})
         return random_of(config).double()
-    return deepseek(4)  # in float32: grouped products have no float64
+    return random_model("deepseek", 4)  # in float32: grouped products have no float64
 
 
 @torch.inference_mode()

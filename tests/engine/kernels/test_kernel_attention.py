@@ -1,4 +1,4 @@
-"""The kernels' attention is torch's, with the masks, windows and scores of all models."""
+"""The kernels' attention equals torch's, with the masks, windows and scores of all models."""
 
 from typing import Any
 
@@ -14,14 +14,30 @@ from tests.engine.kernels.test_kernels import KERNELS, MANY_PROGRAMS
 from tests.support.devices import DEVICE
 
 
-def keys_and_values(rows: Tensor, heads: Heads) -> CacheRows:
-    """Rows of a cache as keys and values of these heads."""
+def random_cache(num_rows: int, heads: Heads) -> CacheRows:
+    """A cache with random keys and values of these heads."""
+    rows = torch.randn(num_rows, 2 * heads.kv_width, device=DEVICE)
     shape = (heads.num_kv, heads.dim)
     return CacheRows.of(rows, shape, shape)
 
 
+def random_queries(num_rows: int, heads: Heads) -> Tensor:
+    """Random queries [rows, width]. Their rows are parts of wider ones, so not contiguous."""
+    wider_rows = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)
+    return wider_rows[:, : heads.query_width]
+
+
+def random_bias(num_rows: int, num_before: int) -> Tensor:
+    """The mask [rows, before + rows] in which a row sees itself, and others at random."""
+    num_more = num_before + num_rows
+    is_seen = torch.rand(num_rows, num_more, device=DEVICE) < 0.4
+    is_seen[:, num_before:].fill_diagonal_(True)
+    bias = torch.zeros(is_seen.shape, device=DEVICE)
+    return bias.masked_fill_(~is_seen, torch.finfo(bias.dtype).min)
+
+
 def mask_after(start: int, layout: TreeLayout, cache_span: CacheSpan) -> TreeMask:
-    """The mask of a tree's nodes after `start` rows of float32, with their positions."""
+    """The mask of a tree's nodes after `start` committed rows, with the nodes' positions."""
     num_seen = torch.tensor(start, device=DEVICE)
     bias = layout.bias(torch.float32)
     positions = layout.depths + start
@@ -44,20 +60,12 @@ def attend(
 def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
     heads: Heads, num_rows: int
 ) -> None:
+    """All rows see the `start` committed rows. The mask is about the rows after them."""
     torch.manual_seed(num_rows)
-    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
-    cached = keys_and_values(rows, heads)
-    wider_rows = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)
-    queries = wider_rows[:, : heads.query_width]  # not contiguous
-    lowest = torch.finfo(rows.dtype).min
-    # All rows see the `start` committed rows. Of the `num_before` rows after them and of the rows
-    # themselves, each row sees some at random, and itself.
+    cached = random_cache(512, heads)
+    queries = random_queries(num_rows, heads)
     for start, num_before in ((0, 0), (5, 0), (70, 9), (300, 40)):
-        num_more = num_before + num_rows
-        is_seen = torch.rand(num_rows, num_more, device=DEVICE) < 0.4
-        is_seen[:, num_before:].fill_diagonal_(True)
-        bias = torch.zeros(is_seen.shape, device=DEVICE)  # [rows, more]
-        bias.masked_fill_(~is_seen, lowest)
+        bias = random_bias(num_rows, num_before)
         num_seen = torch.tensor(start, device=DEVICE)
         for cache_span in (CacheSpan(start), CacheSpan(512, is_exact=False)):
             tree_mask = TreeMask(num_seen, bias, cache_span)
@@ -72,10 +80,9 @@ def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
 def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int | None) -> None:
     heads = Heads(2, 2, 16)
     torch.manual_seed(0)
-    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
-    cached = keys_and_values(rows, heads)
+    cached = random_cache(512, heads)
     layout = TreeLayout.from_parents([0, 0, 0, 1, 3, 4], DEVICE)
-    queries = torch.randn(layout.num_nodes, heads.query_width, device=DEVICE)
+    queries = random_queries(layout.num_nodes, heads)
     if scoring.sinks is not None:
         scoring = Scoring(sinks=scoring.sinks.to(DEVICE))
     for start in (0, 40, 300):
@@ -87,7 +94,7 @@ def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int 
         if window == 3 and start:
             without_window = TORCH.attend(queries, cached, tree_mask, heads, scoring)
             difference = (by_torch - without_window).abs().max()
-            assert difference > 0.1  # the window matters
+            assert difference > 0.1, "the window changes nothing"
 
 
 @MANY_PROGRAMS
@@ -95,10 +102,11 @@ def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int 
 def test_a_prompt_as_a_chain_on_an_empty_cache_has_the_attention_of_a_prefill(
     window: int | None,
 ) -> None:
-    heads, size = Heads(1, 2, 16), PROMPT_SIZES[-1]
+    heads = Heads(1, 2, 16)
+    size = PROMPT_SIZES[-1]
     torch.manual_seed(0)
-    cached = keys_and_values(torch.randn(size, 2 * heads.kv_width, device=DEVICE), heads)
-    queries = torch.randn(size, heads.query_width, device=DEVICE)
+    cached = random_cache(size, heads)
+    queries = random_queries(size, heads)
     chain = mask_after(0, chain_layout(size, DEVICE), CacheSpan(size, is_exact=False))
     expected = TORCH.attend(queries, cached, None, heads, window=window)
     output = KERNELS.attend(queries, cached, chain, heads, window=window)

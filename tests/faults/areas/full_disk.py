@@ -8,7 +8,7 @@ from specbench.errors import RunFolderError
 from specbench.log.store import HEADER, read_run, read_trace
 from specbench.types import Completion, Record, Request, Step, TracedStep
 from tests.faults.limits import file_size_limit
-from tests.faults.program import fake_run, run_folder, specbench, without_plots, written_report
+from tests.faults.program import contents, fake_run, run_folder, specbench, without_plots
 
 TRIES = 150
 NUM_PROMPTS = 8
@@ -25,9 +25,9 @@ def _attack_report(random: Random, folder: Path) -> None:
         with file_size_limit(random.randrange(20_000)):
             said = specbench(*command, folder=folder)
         assert "cannot be written" in said.err or not said.code, said.err
-        left = written_report(report)
+        left = contents(report)
         assert specbench(*command, folder=folder).code == 0
-    whole = written_report(report)
+    whole = contents(report)
     assert left.items() <= whole.items(), "half a file, or one that is left behind"
 
 

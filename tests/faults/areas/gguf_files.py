@@ -16,7 +16,7 @@ from specbench.models.gguf import gguf_folder
 from tests.faults.damage import damaged, replace_file
 from tests.faults.limits import file_size_limit
 from tests.faults.processes import kill_at_a_write
-from tests.faults.program import check_message
+from tests.faults.program import check_message, contents
 from tests.support.gguf_files import write_gguf
 
 TRIES = 100
@@ -51,15 +51,11 @@ def _ended(random: Random, file: Path) -> None:
                 _convert(file)
             except UserError as error:
                 check_message(error)
-    assert _files(_convert(file)) == _sound(), "another conversion"
+    assert contents(_convert(file)) == _sound(), "another conversion"
 
 
 def _convert(file: Path) -> Path:
     return gguf_folder(file, what="The model")
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @cache
@@ -68,4 +64,4 @@ def _sound() -> dict[str, bytes]:
     folder = Path(tempfile.mkdtemp(prefix="fault-gguf-"))
     write_gguf(folder / "small.gguf")
     with patch.dict(os.environ, {"SPECBENCH_CACHE": str(folder / "cache")}):
-        return _files(_convert(folder / "small.gguf"))
+        return contents(_convert(folder / "small.gguf"))

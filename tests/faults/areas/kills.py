@@ -16,7 +16,7 @@ from specbench.cli.interrupts import interrupt_once
 from specbench.log.store import HEADER, read_run
 from specbench.types import Completion, Record, Request, Step
 from tests.faults.processes import POLITE, end, finish, kill_at_a_write, send, start
-from tests.faults.program import fake_run, run_folder, specbench, without_plots, written_report
+from tests.faults.program import contents, fake_run, run_folder, specbench, without_plots
 from tests.support.watching import Watcher
 
 TRIES = 300
@@ -80,13 +80,13 @@ def _attack_pause(random: Random, folder: Path) -> None:
 def _attack_report(random: Random, folder: Path) -> None:
     report, expected = folder / "report", folder / "expected"
     _write_report(run_folder(), expected)
-    whole = written_report(expected)
+    whole = contents(expected)
     is_killed = kill_at_a_write(random, folder, _write_report, run_folder(), report)
     for file in report.glob("[!.]*"):
         assert file.suffix == ".new" or file.read_bytes() == whole[file.name], "half a file"
     if is_killed:
         finish(start(_write_report, run_folder(), report))
-    assert written_report(report) == whole, "another report"
+    assert contents(report) == whole, "another report"
 
 
 def _measure(folder: Path, ready: Path, num_prompts: int, work_s: float) -> None:

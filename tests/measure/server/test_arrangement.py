@@ -207,24 +207,26 @@ def test_a_server_that_is_killed_is_started_again_beside_the_others(tmp_path: Pa
     asyncio.run(use())
 
 
-def test_idle_servers_that_use_the_processor_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("process_ids", "idle"),
+    [
+        pytest.param({"vanilla": 1, "eagle3": 2, "sps": 3}, "eagle3", id="a server per method"),
+        pytest.param(
+            {"sps:num_tokens=2": 1, "sps:num_tokens=8": 1, "vanilla": 2},
+            "vanilla",
+            id="a server that two sizes share",
+        ),
+    ],
+)
+def test_idle_servers_that_use_the_processor_are_counted(
+    process_ids: dict[str, int], idle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used_s = {1: 5.0, 2: 7.0, 3: 9.0}
     monkeypatch.setattr(server_meter, "cpu_seconds", used_s.__getitem__)
-    process_ids = {"vanilla": 1, "eagle3": 2, "sps": 3}
-    meter = BlockMeter(process_ids, "vanilla", EnergyMeter((), Path("/none")), {})
+    active = next(iter(process_ids))
+    meter = BlockMeter(process_ids, active, EnergyMeter((), Path("/none")), {})
     used_s.update({1: 50.0, 2: 8.25})
-    assert meter.idle_cpu_s() == {"eagle3": 1.25}
-
-
-def test_a_server_that_several_sizes_share_is_not_another_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used_s = {1: 5.0, 2: 7.0}
-    monkeypatch.setattr(server_meter, "cpu_seconds", used_s.__getitem__)
-    process_ids = {"vanilla": 1, "sps:num_tokens=2": 2, "sps:num_tokens=8": 2}
-    meter = BlockMeter(process_ids, "sps:num_tokens=2", EnergyMeter((), Path("/none")), {})
-    used_s.update({1: 6.0, 2: 20.0})
-    assert meter.idle_cpu_s() == {"vanilla": 1.0}
+    assert meter.idle_cpu_s() == {idle: 1.25}
 
 
 def test_the_processor_time_of_a_process_grows_with_its_work() -> None:

@@ -174,32 +174,33 @@ def test_the_smallest_size_is_chosen_if_equal_servers_differ_by_more(
     assert (choice.chosen != choice.fastest) == is_tie
 
 
-def test_between_measured_loads_the_faster_of_both_sizes_holds() -> None:
-    """A token of one request takes 2 and 12 units with one draft token at loads 1 and 17, and 1 and
-    13 with two: on straight lines, both are as fast at load 9.
-    """
-    token_s = {1: {1: 2, 17: 12}, 2: {1: 1, 17: 13}}
+@pytest.mark.parametrize(
+    ("token_s", "num_tokens_by_load"),
+    [
+        # Both sizes are as fast at load 9, on straight lines between the measured loads.
+        ({1: {1: 2, 17: 12}, 2: {1: 1, 17: 13}}, {1: 2, 8: 2, 10: 1, 17: 1}),
+        # At load 9, a token takes 7, 6.25 and 10.5 s with 1, 2 and 3 draft tokens.
+        (
+            {1: {1: 4.0, 17: 10.0}, 2: {1: 1.5, 17: 11.0}, 3: {1: 1.0, 17: 20.0}},
+            {1: 3, 9: 2, 17: 1},
+        ),
+    ],
+    ids=["the faster of two", "a third size"],
+)
+def test_between_measured_loads_the_fastest_size_on_straight_lines_holds(
+    token_s: dict[int, dict[int, float]], num_tokens_by_load: dict[int, int]
+) -> None:
+    """`token_s` are the seconds of one request's token, by draft tokens and load."""
 
     def ratio(size: DraftSize, load: int) -> float:
         if size.num_tokens in token_s:
             return load / token_s[size.num_tokens][load]
-        return 0.3
+        return 0.2
 
     result = tuned(FixedBench(ratio), [1, 17])
-    assert [choice.chosen.size.num_tokens for choice in result.choices] == [2, 1]
-    assert [result.table.at(load) for load in (8, 10)] == [2, 1]
-
-
-def test_between_measured_loads_a_third_size_may_be_the_fastest() -> None:
-    """A token of one request takes 7, 6.25 and 10.5 units at load 9 with 1, 2 and 3 tokens."""
-    token_s = {1: {1: 4.0, 17: 10.0}, 2: {1: 1.5, 17: 11.0}, 3: {1: 1.0, 17: 20.0}}
-
-    def ratio(size: DraftSize, load: int) -> float:
-        return load / token_s[size.num_tokens][load] if size != PLAIN else 0.2
-
-    result = tuned(FixedBench(ratio), [1, 17])
-    assert [choice.chosen.size.num_tokens for choice in result.choices] == [3, 1]
-    assert [result.table.at(load) for load in (1, 9, 17)] == [3, 2, 1]
+    chosen = [choice.chosen.size.num_tokens for choice in result.choices]
+    assert chosen == [num_tokens_by_load[1], num_tokens_by_load[17]]
+    assert {load: result.table.at(load) for load in num_tokens_by_load} == num_tokens_by_load
 
 
 def test_drafts_are_recommended_only_up_to_a_load_at_which_they_paid() -> None:
