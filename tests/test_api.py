@@ -23,6 +23,7 @@ from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 from tests.support.cluster import FakeRay, use_ray
 from tests.support.paths import RECORDED
+from tests.support.refusals import error_with
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +88,8 @@ NO_IDS: tuple[Any, ...] = ("abc", 5, ["a"], [1.5], [-1], [])
 def test_generating_from_anything_else_is_refused_with_what_is_right(
     loaded: api.LoadedModel, given: dict[str, Any], message: str, hint: str
 ) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+    with error_with(UserError, match=message, hint=hint):
         loaded.generate(**given)
-    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from specbench.data.prompts import Prompt, load_prompt_sets, load_prompts, plan_tasks
 from specbench.errors import UserError
 from tests.models.making import write_jsonl
+from tests.support.refusals import error_with
 
 
 def test_a_file_of_ones_own_is_a_task_named_after_it(tmp_path: Path) -> None:
@@ -61,11 +62,8 @@ def test_a_broken_line_is_named_with_file_line_and_reason(
 ) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(GOOD + b"\n" + line + b"\n")
-    with pytest.raises(UserError) as caught:
+    with error_with(UserError, f"{path}, line 3: ", reason, hint="turns"):
         load_prompts("gsm8k", str(path))
-    assert f"{path}, line 3: " in caught.value.message
-    assert reason in caught.value.message
-    assert "turns" in caught.value.hint
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])

@@ -1,4 +1,4 @@
-"""Quantised checkpoints decode as the weights that they stand for, or are refused by name.
+"""Quantised checkpoints decode like the weights that they stand for, or are refused by name.
 
 transformers loads them, and they run exactly over trees.
 """
@@ -39,6 +39,7 @@ from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in
 from tests.support.devices import CPU
 from tests.support.models import generated
 from tests.support.quantised import fp8_layers, mxfp4_experts, write
+from tests.support.refusals import error_with
 
 EXPERTS = {
     **GROUPED, "hidden_size": 64, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2,
@@ -54,8 +55,8 @@ def llama(folder: Path) -> LlamaForCausalLM:
 
 
 def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
-    """The folder decodes over trees like the plain model, and the estimate of its memory is
-    right.
+    """Check that the folder decodes over trees like the plain model, and needs the estimated
+    memory.
     """
     target = load_in(folder)
     with torch.inference_mode():
@@ -89,7 +90,7 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
 
 
 def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
-    """bitsandbytes repacks the weights of a CPU when it is asked, and they then differ."""
+    """bitsandbytes repacks weights on a CPU when it is asked to, and they then differ."""
 
     class Packed(nn.Linear):
         def _save_to_state_dict(self, *args: Any) -> None:
@@ -160,8 +161,9 @@ def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_
     own_code = {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}
     folder = tiny_in(tmp_path / "a", "fp8", model_type="kimi_k9", auto_map=own_code)
     reason = f"is a kimi_k9 model, which transformers {transformers.__version__} does not have"
-    with pytest.raises(CheckpointError, match=reason) as caught:
+    with error_with(
+        CheckpointError, match=reason, hint="code that comes with a checkpoint is not run"
+    ):
         make_engine_setup(spec(folder), is_offline=True)
-    assert "code that comes with a checkpoint is not run" in caught.value.hint
     with pytest.raises(CheckpointError, match=reason):
         load_in(folder)

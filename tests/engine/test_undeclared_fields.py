@@ -1,6 +1,4 @@
-"""Fields of config.json that the model's class does not have, and models that run in one form
-only.
-"""
+"""Fields of config.json that the model's class lacks, and models that run in only one form."""
 
 import json
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from specbench.types import Request
 from tests.engine.test_target import Oracle
 from tests.support.architectures import FULL, LIMITED, SMALL, WINDOW, config_of, random_of
 from tests.support.models import generated, save
+from tests.support.refusals import error_with
 
 GROUPED = {**SMALL, "num_key_value_heads": 2}
 PROMPT = (1, 7, 8, 9, 10, 11, 12, 13)
@@ -54,7 +53,7 @@ IGNORED: list[tuple[str, dict[str, Any]]] = [
 
 
 def saved(folder: Path, model_type: str, fields: dict[str, Any]) -> Path:
-    """A random model's folder, with these fields in its config.json."""
+    """The folder of a random model with these fields in its config.json."""
     save(random_of(config_of(model_type)), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **fields}))
@@ -71,9 +70,10 @@ def test_a_limit_of_another_class_is_refused_by_name(
     model_type: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
     name = next(iter(fields))
-    with pytest.raises(CheckpointError, match=f"{name}={WINDOW}.* does not have") as caught:
+    with error_with(
+        CheckpointError, match=f"{name}={WINDOW}.* does not have", hint="delete the field"
+    ):
         loaded(saved(tmp_path, model_type, fields))
-    assert "delete the field" in caught.value.hint
 
 
 @pytest.mark.parametrize(("model_type", "fields"), IGNORED)
@@ -180,7 +180,7 @@ GEMMA_3N: dict[str, Any] = {
 
 @dataclass
 class Reading:
-    """A method whose drafter needs these outputs of the target."""
+    """A method whose drafter needs these of the target's outputs."""
 
     needs: Needs
 

@@ -21,6 +21,7 @@ from tests.faults.limits import file_size_limit
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.headers import make_header
 from tests.support.records import record, store
+from tests.support.refusals import error_with
 
 
 def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
@@ -152,7 +153,5 @@ def test_an_audit_is_read_back_with_its_run(folder: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1}', b"[]"])
 def test_a_damaged_audit_is_one_message(folder: Path, content: bytes) -> None:
     (folder / AUDIT).write_bytes(content)
-    with pytest.raises(RunFolderError) as caught:
+    with error_with(RunFolderError, AUDIT, hint="specbench audit"):
         read_run(folder)
-    assert AUDIT in caught.value.message
-    assert "specbench audit" in caught.value.hint

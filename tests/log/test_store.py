@@ -19,6 +19,7 @@ from specbench.types import Phases, Record, RecordKey, TracedStep
 from tests.support.headers import make_header
 from tests.support.paths import BASELINE_RUN, RECORDED_RUNS
 from tests.support.records import record, store
+from tests.support.refusals import error_with
 
 RUNS = [*RECORDED_RUNS, BASELINE_RUN]
 
@@ -82,9 +83,8 @@ def test_a_wrong_header_is_refused_with_the_path_of_the_value(
     write(tmp_path)
     header = tmp_path / "run.json"
     header.write_text(header.read_text().replace(old, new))
-    with pytest.raises(RunFolderError) as refused:
+    with error_with(RunFolderError, reason, str(tmp_path)):
         read_run(tmp_path)
-    assert reason in refused.value.message and str(tmp_path) in refused.value.message
 
 
 def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
@@ -195,9 +195,8 @@ def test_an_impossible_line_is_refused_with_its_field_and_value_or_left_out(
     if "prompt_tokens" in changes:
         samples = path / "samples.jsonl"
         samples.write_text(samples.read_text().replace("Infinity", "1e400"))
-    with pytest.raises(RunFolderError) as refused:
+    with error_with(RunFolderError, f"samples.jsonl, line 2: $.{problem}"):
         read_run(path)
-    assert f"samples.jsonl, line 2: $.{problem}" in refused.value.message
     run = read_run(path, is_lenient=True)
     assert run.records == LINES[:1]
     assert [problem in text for text in run.left_out] == [True]
@@ -263,6 +262,7 @@ def test_a_header_with_an_endless_number_is_refused(
     store(tmp_path, make_header(HEADER), LINES)
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace('"seed": 0', f'"seed": {number}', 1))
-    with pytest.raises(RunFolderError, match=r"\$\.spec\..+seed: a number") as refused:
+    with error_with(
+        RunFolderError, f"never that large ({shown})", match=r"\$\.spec\..+seed: a number"
+    ):
         read_run(tmp_path)
-    assert f"never that large ({shown})" in refused.value.message

@@ -15,6 +15,7 @@ from specbench.measure import plan
 from specbench.measure.plan import make_plan
 from specbench.measure.spec import RunSpec
 from tests.support.backend import FakeSetup, answering
+from tests.support.refusals import error_with
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +33,10 @@ def test_tiny_and_stand_ins_take_bundled_prompts(spec: RunSpec) -> None:
 
 
 def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_ones() -> None:
-    with pytest.raises(UserError, match="paper prompts of mt_bench are not in the cache") as error:
+    with error_with(
+        UserError, "paper prompts of mt_bench are not in the cache", hint="--prompts bundled"
+    ):
         make_plan(RunSpec("vicuna-13b"), is_offline=True)
-    assert "--prompts bundled" in error.value.hint
     assert make_plan(RunSpec("vicuna-13b", prompts="bundled"), is_offline=True).prompts
     with pytest.raises(UserError) as error:
         make_plan(RunSpec("vicuna-13b", tasks=("spec_bench",)), is_offline=True)

@@ -25,6 +25,7 @@ from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, es
 from specbench.models.tensor_header import safetensors_header
 from tests.models.making import make_checkpoint, write_safetensors
 from tests.support.checkpoint import make_tokenizer
+from tests.support.refusals import error_with
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 ENTRY = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16]}
@@ -187,9 +188,8 @@ def test_a_draft_may_have_more_special_tokens_by_other_names_and_no_other_words(
     if not said:
         check_same_vocabulary(*tokenizers)
         return
-    with pytest.raises(CheckpointError) as caught:
+    with error_with(CheckpointError, said):
         check_same_vocabulary(*tokenizers)
-    assert said in caught.value.message
 
 
 def test_the_memory_of_a_folder_is_read_from_its_headers(folder: Path) -> None:
@@ -216,11 +216,13 @@ def test_a_model_that_does_not_fit_is_refused_before_its_download_with_both_figu
     shape = find_model("vicuna-13b").shape
     assert shape is not None
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: 20_000_000_000)
-    with pytest.raises(UserError) as caught:
+    with error_with(
+        UserError,
+        "needs about 28.0 GB in float16 (26.0 GB for weights",
+        "cuda has 20.0 GB free",
+        hint="more GPUs",
+    ):
         check_fits(shape, "float16", "cuda", what="vicuna-13b")
-    assert "needs about 28.0 GB in float16 (26.0 GB for weights" in caught.value.message
-    assert "cuda has 20.0 GB free" in caught.value.message
-    assert "more GPUs" in caught.value.hint
 
 
 def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
@@ -260,10 +262,8 @@ def test_a_model_that_only_fits_without_graphs_is_refused_with_the_way_out(
 ) -> None:
     need = check_fits(folder, "float32", "cpu")
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: need.total_bytes)
-    with pytest.raises(UserError) as caught:
+    with error_with(UserError, "for CUDA graphs)", hint="--execution eager"):
         check_fits(folder, "float32", "cuda", has_graphs=True)
-    assert "for CUDA graphs)" in caught.value.message
-    assert "--execution eager" in caught.value.hint
 
 
 def test_a_containers_limit_counts_before_the_machines_memory(

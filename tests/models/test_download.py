@@ -11,6 +11,7 @@ from huggingface_hub import constants, file_download
 from specbench.errors import CheckpointError, UserError
 from specbench.models.hub import resolve
 from tests.support.hub_server import COMMIT, REPO, Fault, hub_server
+from tests.support.refusals import error_with
 
 MEGABYTE = 2**20
 FILES = {
@@ -49,9 +50,12 @@ def test_a_repository_is_downloaded_once(cache: Path, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("cache")
 def test_a_download_of_hours_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.models.hub.DOWNLOAD_LIMIT_S", 0.6)
-    with pytest.raises(UserError, match=f"the download of {REPO} took longer than 0.6 s") as caught:
+    with error_with(
+        UserError,
+        match=f"the download of {REPO} took longer than 0.6 s",
+        hint="the same command continues",
+    ):
         download(monkeypatch, "drips")
-    assert "the same command continues" in caught.value.hint
 
 
 @pytest.mark.usefixtures("cache")
@@ -73,6 +77,5 @@ def test_an_answer_that_is_no_file_or_none_is_called_what_it_is(
     monkeypatch.setattr("specbench.models.hub.LIST_LIMIT_S", 0.5 if fault == "resets" else 30)
     without_waits = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
     monkeypatch.setattr(file_download, "time", without_waits)
-    with pytest.raises(CheckpointError) as caught:
+    with error_with(CheckpointError, reason):
         download(monkeypatch, fault)
-    assert reason in caught.value.message

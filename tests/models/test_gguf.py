@@ -17,6 +17,7 @@ from specbench.models.cards import find_model, known_models, pick_dtype
 from specbench.models.hub import resolve_model
 from tests.models.making import make_checkpoint
 from tests.support.gguf_files import TEMPLATE, write_gguf
+from tests.support.refusals import error_with
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -140,9 +141,8 @@ def test_a_folder_stands_for_the_one_file_in_it(tmp_path: Path) -> None:
     card = find_model(str(tmp_path / "models"))
     assert card.repo == str(tmp_path / "models" / "one.gguf")
     (tmp_path / "models" / "two.gguf").touch()
-    with pytest.raises(UserError, match=r"2 GGUF files: one\.gguf, two\.gguf") as caught:
+    with error_with(UserError, "2 GGUF files: one.gguf, two.gguf", hint="one.gguf"):
         find_model(str(tmp_path / "models"))
-    assert "one.gguf" in caught.value.hint
 
 
 def test_the_known_model_is_found_in_an_installed_wheel(

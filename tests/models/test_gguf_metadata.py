@@ -18,6 +18,7 @@ from specbench.models.hub import resolve_model
 from tests.support.architectures import random_of
 from tests.support.checkpoint import NUM_TOKENS
 from tests.support.gguf_files import write_gguf, write_model
+from tests.support.refusals import error_with
 
 TOKENS = {"vocab_size": NUM_TOKENS + 1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = {**TOKENS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -110,9 +111,8 @@ def test_metadata_that_the_loaded_model_does_not_have_are_refused_by_name(
     file: Path, model_type: str, keys: dict[str, Any], message: str
 ) -> None:
     written(file, model_type, keys)
-    with pytest.raises(CheckpointError, match=message) as caught:
+    with error_with(CheckpointError, match=message, hint="folder or Hub id"):
         converted(file)
-    assert "folder or Hub id" in caught.value.hint
 
 
 @pytest.mark.slow

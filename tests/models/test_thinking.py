@@ -15,6 +15,7 @@ from specbench.models.templates import Template
 from specbench.types.reply import Reply, split_thinking
 from tests.models.making import TURNS
 from tests.support.checkpoint import make_tokenizer
+from tests.support.refusals import error_with
 
 OPEN = "<think>\n"
 
@@ -119,17 +120,22 @@ REFUSING = (
 
 
 def test_a_refusal_names_the_values_and_the_option(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"fast or deep\. It was given no values") as no:
+    with error_with(
+        UserError,
+        "fast or deep. It was given no values",
+        hint="""--template-args '{"work_effort": "low"}'""",
+    ):
         codec_of(REFUSING, tmp_path)
-    assert """--template-args '{"work_effort": "low"}'""" in no.value.hint
     refusing = REFUSING.replace("work_effort", "reasoning_effort")
-    with pytest.raises(UserError, match=r'deep\. It was given {"reasoning_effort": "low"}') as no:
+    with error_with(
+        UserError, match=r'deep\. It was given {"reasoning_effort": "low"}', hint="--template-args"
+    ):
         codec_of(refusing, tmp_path)
-    assert "--template-args" in no.value.hint
     needing = "{{ raise_exception('no tone') if not tone }}{{ tone }}"
-    with pytest.raises(UserError, match=r"no tone\. It was given no values") as no:
+    with error_with(
+        UserError, "no tone. It was given no values", hint="If it needs values: --template-args"
+    ):
         codec_of(needing, tmp_path)
-    assert "If it needs values: --template-args" in no.value.hint
     assert end_of_prompt(codec_of(needing, tmp_path, args='{"tone": "kind"}')) == "kind"
     codec = codec_of(REFUSING, tmp_path, args='{"work_effort": "deep"}')
     assert end_of_prompt(codec) == "deep"

@@ -38,6 +38,7 @@ from tests.measure.server.setups import setup_of
 from tests.support.backend import Words
 from tests.support.ends import are_gone, wait_until
 from tests.support.gguf_files import write_gguf
+from tests.support.refusals import error_with
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
@@ -90,9 +91,12 @@ def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path)
     async def use() -> None:
         servers = started(tmp_path, "--fail", "ngram")
         for _ in range(2):
-            with pytest.raises(SpecbenchError, match="ended with status 3 while it st") as error:
+            with error_with(
+                SpecbenchError,
+                "ended with status 3 while it st",
+                "starting ngram | RuntimeError: no memory left",
+            ):
                 await servers.open("ngram")
-            assert "starting ngram | RuntimeError: no memory left" in error.value.message
         await servers.close()
 
     asyncio.run(use())
@@ -339,9 +343,8 @@ def test_threads_are_set_for_engines_that_have_them() -> None:
 def test_without_engine_and_wheel_the_message_names_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match="there is no llama-server") as caught:
+    with error_with(UserError, "there is no llama-server", hint="pip install xllamacpp"):
         llamacpp_setup(monkeypatch, tmp_path, wheel="")
-    assert "pip install xllamacpp" in caught.value.hint
 
 
 def test_the_launcher_sets_every_parameter_that_a_run_relies_on(

@@ -1,0 +1,23 @@
+"""Errors with the words of their message and of their hint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from specbench.errors import SpecbenchError
+
+
+@contextmanager
+def error_with(
+    error: type[SpecbenchError], *words: str, match: str = "", hint: str = ""
+) -> Iterator[None]:
+    """Fail unless the block raises this error.
+
+    Its message has the words and what the pattern `match` finds, and its hint has `hint`.
+    """
+    with pytest.raises(error, match=match or None) as caught:
+        yield
+    for text in words:
+        assert text in caught.value.message
+    assert hint in caught.value.hint
