@@ -1,13 +1,14 @@
-"""All tests use one thread: the models are too small for more. Each part has a target in make.
+"""All tests use one thread, since the models are too small for more. Each part has a target in
+make.
 
-Torch, Triton and the Hub's client read their variables as they are imported. Where there is no
-GPU, kernels are interpreted.
+Torch, Triton and the Hub's client read their variables when they are imported. Without a GPU,
+kernels are interpreted.
 """
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves its core to others
 os.environ.setdefault("SPECBENCH_RUN_SETTINGS", "paper")  # tests must not depend on the machine
 os.environ.pop("HF_HUB_OFFLINE", None)  # a test that is about it sets it
 os.environ.pop("HF_DATASETS_OFFLINE", None)
@@ -27,7 +28,7 @@ from tests.report.browser import Browser, browser, missing
 settings.register_profile("patient", deadline=None)  # on a busy machine an example takes longer
 settings.load_profile("patient")
 
-# A shell that runs the tests in the background ignores these, and every child inherits it.
+# A shell ignores these signals for background jobs, and every child process inherits that.
 for _ending in (signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_ending) == signal.SIG_IGN:
         signal.signal(_ending, signal.SIG_DFL)

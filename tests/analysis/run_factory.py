@@ -57,7 +57,7 @@ def record(
     accept_lengths: Sequence[int] = (1, 1, 1),
     token_ids: Sequence[int] | None = None,
 ) -> Record:
-    """A finished record; its number of tokens follows from the accept lengths."""
+    """A finished record. Without `token_ids`, it has as many tokens as its accept lengths imply."""
     return Record(
         key=RecordKey(method, temperature, task, f"{task}/{sample}", turn, repeat),
         status="ok",
@@ -137,7 +137,7 @@ def full_run(
 
 
 def _described(method: str) -> dict[str, Any]:
-    """The header of a method; options in its spelling are whole numbers."""
+    """The header of a method, whose spelling may have options with whole numbers."""
     choice = parse_choices([method])[0]
     given = choice.given.items()
     options = {name: int(text) if text.isdigit() else text for name, text in given}

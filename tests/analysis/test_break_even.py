@@ -1,4 +1,4 @@
-"""The break-even load: the line between two loads, its interval, and what a report says of it."""
+"""The break-even load: its place between two loads, its interval, and how a report states it."""
 
 import math
 from collections.abc import Sequence

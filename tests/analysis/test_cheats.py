@@ -1,4 +1,4 @@
-"""Rules about speed that drafting does not explain: they find cheats, and no honest run."""
+"""Speed that drafting does not explain: the rules find cheats and spare honest runs."""
 
 import json
 import random
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     method: str
     repeat: int
     is_after_vanilla: bool
-    """Vanilla has answered the same prompt in this pass."""
+    """True if vanilla has already answered the prompt in this pass."""
     before: str
     """The method of the answer before it."""
     mat: int
@@ -60,7 +60,10 @@ def of(method: str, change: Change) -> Change:
 
 
 def run(cheat: Change, *, repeats: int = 1, num_samples: int = 12, seed: int = 5) -> Run:
-    """Two tasks; methods have a MAT of 1 to 3 and steps of 15 ms, vanilla's take 10 ms."""
+    """A run of two tasks.
+
+    Methods have a MAT of 1 to 3 and steps of 15 ms, vanilla has steps of 10 ms.
+    """
     draw = random.Random(seed)
     mats = draw.choices((1, 2, 3), k=num_samples * len(TASKS))
     records: list[Record] = []
@@ -98,7 +101,7 @@ def run(cheat: Change, *, repeats: int = 1, num_samples: int = 12, seed: int = 5
 
 
 def methods_named(judged: Run) -> dict[str, dict[str, float]]:
-    """The ratios of the methods that each rule names."""
+    """For each rule, the ratios of the methods that it names."""
     return {
         warning.key: {method["method"]: method["ratio"] for method in warning.numbers["methods"]}
         for warning in find_cheats(make_table(judged.records), judged.header)
@@ -132,7 +135,7 @@ CHEATS = {
     "fast_step": Cheat("sps", 0.5, stepping_fast),
     "fast_prefill": Cheat("pld", 0.5, lambda answer: answer._replace(prefill_s=0.01)),
 }
-"""Cheats by the key of the rule that names them."""
+"""Cheats, by the key of the rule that finds them."""
 
 
 @pytest.mark.parametrize(("num_samples", "seed"), [(12, 7028), (24, 7072)])

@@ -185,7 +185,7 @@ def test_without_a_bandwidth_there_is_no_roofline(changes: dict[str, Any]) -> No
 
 
 def test_keys_and_values_are_those_of_vanillas_mean_step() -> None:
-    # Steps see 11, 12 and 13 tokens, and the other method's count for nothing.
+    # Steps see 11, 12 and 13 tokens. Those of the other method do not count.
     records = [record("vanilla", accept_lengths=(1, 1, 1)), record("eagle", accept_lengths=(3,))]
     roofline = read_roofline(RooflineHeader(**MEASURED), records)
     assert isinstance(roofline, Roofline)

@@ -29,7 +29,7 @@ def answer(
     server_s: float | None = None,
     num_tokens: int = NUM_TOKENS,
 ) -> Record:
-    """An answer. Its first token arrives after a second, and the others follow with these gaps."""
+    """An answer whose first token arrives after a second. The others follow with these gaps."""
     key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{sample}", 0, 0, *ONE)
     serving = Serving(0.0, tuple(gaps_s), server_decode_s=server_s)
     return Record(
@@ -44,7 +44,7 @@ def answer(
 
 
 def decode_s(*records: Record, blocks: Sequence[BlockHeader] = ()) -> list[float]:
-    """The decode times of these records; NaN for those that are left out."""
+    """The decode times of these records, NaN where a record is left out."""
     column: list[float] = make_table(records, blocks=blocks).frame["decode_s"].tolist()
     return column
 
@@ -78,7 +78,10 @@ NUM_CHUNKS = 9  # fewer arrivals than a quarter of vanilla's 40 steps
 def test_a_burst_has_the_servers_decode_time_or_none(
     gaps_s: Sequence[float], server_s: float | None, expected: tuple[float, float]
 ) -> None:
-    """The other method's answer to the same request has it too; answers to others do not."""
+    """The other answer to the request uses the server's time too.
+
+    Answers to other requests do not.
+    """
     records = [
         answer("vanilla", gaps_s=gaps_s, server_s=server_s),
         answer("eagle3", gaps_s=(0.1,) * 25, server_s=2.0),
@@ -93,7 +96,7 @@ def test_a_request_is_left_out_if_one_of_its_answers_has_no_clock() -> None:
     clockless = answer("eagle3", gaps_s=(0.1,) * 25)
     assert same(decode_s(burst, clockless), [NAN, NAN])
     failed = replace(clockless, status="error", token_ids=(), prefill_s=None, decode_s=None)
-    assert decode_s(burst, failed)[0] == 4.0  # an answer that was lost needs none
+    assert decode_s(burst, failed)[0] == 4.0  # a failed answer needs no clock
     single = replace(clockless, token_ids=(1,), decode_s=0.0)
     assert same(decode_s(burst, single), [4.0, 0.0])  # nothing was decoded
 
@@ -104,7 +107,7 @@ def test_a_request_is_left_out_if_one_of_its_answers_has_no_clock() -> None:
         (5, (0.1,), None, False),  # one step may emit all of them
         (41, (0.1,), None, True),
         (5, (0.1,), 4.0, False),
-        (5, (0.1,), 2.0, False),  # a mean: this step may have had four
+        (5, (0.1,), 2.0, False),  # 2 is a mean: this step may have drafted four
         (8, (0.1,), 2.0, True),
         (41, (0.1,) * 3, None, False),  # 40 tokens need at least 2.5 steps of 16
         (41, (0.1,) * 3, 1.0, True),  # at least 20 steps

@@ -1,4 +1,4 @@
-"""Schedules that may ask for no drafts, and the shares of steps by the lengths of drafts."""
+"""Schedules that may ask for no drafts, and the share of steps with each draft length."""
 
 import json
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ TASKS = ("gsm8k", "alpaca")
 def test_drafts_of_which_next_to_none_is_accepted_are_named(
     accepting: int, drafts: int, is_told: bool
 ) -> None:
-    """Steps without a draft do not count."""
+    """The 500 steps without a draft do not count."""
     rejecting = drafts - accepting
     lengths = [2] * accepting + [1] * rejecting + [1] * 500
     num_nodes = (4,) * drafts + (1,) * 500
@@ -50,7 +50,7 @@ def drafting(method: str, sample: str, lengths: list[int], repeat: int = 0) -> R
 
 
 def idle_warnings(records: list[Record], **options: Any) -> list[RunWarning]:
-    """The warnings about the drafts of EAGLE, with its records and options."""
+    """The warnings about EAGLE's drafts, given its records and options."""
     metrics = measure(make_run(records, weighted("eagle", **options)))
     return warnings_of(metrics, "idle_drafts")
 
@@ -61,9 +61,9 @@ def idle_warnings(records: list[Record], **options: Any) -> list[RunWarning]:
         ([19, 13], {}, True),
         ([19, 12], {}, False),
         ([90], {}, False),
-        ([19, 13], {"datastore": "a.store"}, False),  # a look-up in texts
+        ([19, 13], {"datastore": "a.store"}, False),  # drafts are looked up in texts
         ([150, 50], {"other": "eagle2"}, True),
-        ([150, 49], {"other": "eagle2"}, False),  # look-ups among others
+        ([150, 49], {"other": "eagle2"}, False),  # some drafts are looked up
     ],
 )
 def test_trained_drafts_that_nothing_accepts_are_named_after_few_steps(

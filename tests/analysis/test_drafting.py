@@ -1,4 +1,4 @@
-"""What a report says and leaves out if speculation is off, stops, or is not counted."""
+"""What a report says, and what it leaves out, if drafting is off, stops, or is not counted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,10 @@ def of_answers(
     load: Load = ONE,
     counters: Sequence[dict[str, float]] = ({},),
 ) -> Run:
-    """Vanilla and a method with these counts of its answers, in a pass per dict of counters."""
+    """A run of vanilla and a method, with these counts for its answers.
+
+    Each dict of counters is a pass.
+    """
     num_passes = len(counters)
     records, blocks = [], []
     for repeat, counters_of_pass in enumerate(counters):
@@ -49,12 +52,15 @@ def of_answers(
 
 
 def by_states(method: str, states: str) -> Run:
-    """An answer per digit: with drafts for 1, without for 0."""
+    """A run with an answer per digit of `states`:
+
+    1 stands for an answer with drafts, 0 for one without.
+    """
     return of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
 
 
 def sentences_of(served_run: Run, key: str = "") -> list[str]:
-    """The sentences of the report's notes, or of those with a key."""
+    """The sentences of the report's notes. A `key` selects some of them."""
     notes = make_report(served_run, Bootstrap(50)).notes
     return [note.text for note in notes if key in ("", note.key)]
 
@@ -171,7 +177,10 @@ def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
 
 @pytest.mark.parametrize("has_counters", [False, True])
 def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> None:
-    """Two answers of four list five steps. The counters, if there are any, have all steps."""
+    """Two of the four answers list five steps each.
+
+    The counters, if there are any, count all steps.
+    """
     counters = {"num_drafts": 20.0, "num_accepted": 20.0, "num_tokens": 44.0}
     counts = [{"num_drafts": 5, "num_accepted": 5}, {}] * 2
     served_run = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
@@ -191,7 +200,7 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
 
 
 def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
-    """Missing counts stand for no drafts, not for an unknown number."""
+    """A look-up method without counts had no drafts. Their number is not unknown."""
     counts: list[dict[str, Any]] = [{"num_accepted": 5}, {}]
     looking_up = measured(of_answers("ngram", counts)).pooled("ngram", 0.0)
     assert number(looking_up.mat) == pytest.approx(20 / 15)
@@ -210,7 +219,11 @@ def test_a_short_answer_may_have_no_drafts() -> None:
 
 
 def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]) -> list[str]:
-    """The notes on a method whose server lists 5 or 19 drafting steps after prompts this long."""
+    """The notes on prompt lengths in the report on a method.
+
+    Its server lists 5 drafting steps for an answer that accepts drafts, and 19 for one that does
+    not.
+    """
     records = []
     for i, (length, is_accepting) in enumerate(zip(lengths, accepting, strict=True)):
         accept_lengths = (4,) * 5 if is_accepting else (1,) * 19
@@ -233,9 +246,9 @@ def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]
     ("method", "lengths", "accepting"),
     [
         ("sps", [90, 100, 70, 2100], [True, False, True, True]),  # a hard prompt among others
-        ("sps", [90, 100, 70, 2100], [True, True, True, False]),  # one prompt shows nothing
+        ("sps", [90, 100, 70, 2100], [True, True, True, False]),  # one prompt proves nothing
         ("ngram", [90, 100, 1800, 2100], [True, True, False, False]),  # look-ups fail more often
-        ("sps", [90, 100, 1800, 2100], [False] * 4),  # not a matter of length
+        ("sps", [90, 100, 1800, 2100], [False] * 4),  # drafts fail after short prompts too
     ],
 )
 def test_a_few_prompts_without_accepted_drafts_are_usual(
@@ -253,7 +266,7 @@ def test_drafts_that_fail_after_long_prompts_alone_are_named_with_both_means() -
 
 
 def with_counters_of_vanilla(served_run: Run, counters: dict[str, float]) -> Run:
-    """The run with these counters of vanilla's server, which has an address."""
+    """The run with these counters of vanilla's server, and with the servers' addresses."""
     blocks = values_of(served_run.header)["blocks"]
     blocks[0]["counters"] = counters
     return with_header(served_run, blocks=blocks, servers=SERVERS)

@@ -1,7 +1,6 @@
-"""Passes and runs as a second random effect beside prompts.
+"""Passes and runs are a second random effect beside prompts.
 
-Plans count the prompts and passes that a difference needs.
-Significance tests of regressions.
+Plans count the prompts and passes that show a difference. Regressions are tested for significance.
 """
 
 import math
@@ -32,7 +31,7 @@ _DRAWS = np.random.default_rng(0).normal(size=2000)
 NORMAL = (_DRAWS - _DRAWS.mean()) / _DRAWS.std()
 """Draws with mean 0 and standard deviation 1."""
 MEASURED = [0.1, 0.2, 0.6]
-"""Logarithms of three passes."""
+"""The logarithms of a value in three passes."""
 
 
 def estimate_of(middle: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
@@ -228,7 +227,7 @@ def test_the_p_value_is_of_students_t_with_the_spreads_of_prompts_and_machine(
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
-    """An example is the acceptance of a greedy run made twice."""
+    """The acceptance of a greedy run that was made twice is an example."""
     accepted_before = np.full((8, 1), 3.0)
     same = Ratio(accepted_before, accepted_before)
     worse = Ratio(np.full((8, 1), 2.7), accepted_before)

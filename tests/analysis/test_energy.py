@@ -26,7 +26,7 @@ NUM_TOKENS = 40
 
 
 def counter_j(time_s: float) -> float:
-    """The counter of a card that draws 400 W: it advances by 40 J every 0.1 s."""
+    """The counter of a card that draws 400 W, so it advances by 40 J every 0.1 s."""
     return POWER_W * TICK_S * math.floor(time_s / TICK_S)
 
 

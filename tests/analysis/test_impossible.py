@@ -1,4 +1,4 @@
-"""A report names records that no run can have written, if they make its numbers wrong."""
+"""A report names records that no run can have written and that make its numbers wrong."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ def run() -> Run:
 
 
 def changed(run: Run, **changes: Any) -> Run:
-    """The run with these fields in all answers of PLD."""
+    """The run, with these fields changed in all of PLD's answers."""
     records = [
         replace(record, **changes) if record.key.method == "pld" else record
         for record in run.records

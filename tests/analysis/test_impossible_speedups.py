@@ -1,4 +1,7 @@
-"""A server that gains more time per token than its drafts can give is named, and no honest one."""
+"""A server that gains more time per token than its drafts can give is named.
+
+Honest ones are not.
+"""
 
 from dataclasses import replace
 from unittest import mock
@@ -27,7 +30,10 @@ MAT = 2.0
 
 
 def served_run(speedup: float, *, load: Load = ONE, seed: int = 0, has_steps: bool = True) -> Run:
-    """Vanilla, and EAGLE-3 with a MAT of 2 and a mean decode speedup; times vary by 5 %."""
+    """A run of vanilla and of EAGLE-3, which has a MAT of 2 and this mean decode speedup.
+
+    Times vary by 5 %.
+    """
     random = np.random.default_rng(seed)
     records: list[Record] = []
     for prompt in range(NUM_PROMPTS):
@@ -42,7 +48,7 @@ def served_run(speedup: float, *, load: Load = ONE, seed: int = 0, has_steps: bo
 
 
 def is_named(served: Run) -> bool:
-    """True if the report says that the servers differ in more than speculation."""
+    """Return whether the report says that the servers differ in more than drafting."""
     notes = [note.text for note in make_report(served, Bootstrap(200)).notes]
     return any("differ in more than speculation" in text for text in notes)
 

@@ -1,4 +1,4 @@
-"""Answers with something that their run did not ask for are counted and reported."""
+"""Answers with content that their run did not ask for are counted and reported."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from tests.analysis.run_factory import header, make_run, record
 
 
 def sentences_of(key: str, records: list[Record], chat: dict[str, Any] | None) -> list[str]:
-    """The sentences of that key in the report of a run whose header has this `chat`."""
+    """The sentences with this key in the report on a run whose header has this `chat`."""
     model: dict[str, Any] = {"label": "small"}
     if chat is not None:
         model["chat"] = chat

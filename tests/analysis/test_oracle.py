@@ -25,7 +25,7 @@ PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(6)]
 
 
 class FakeClock:
-    """A clock that advances when told, and by half a second in each prefill."""
+    """A clock that advances as it is told. Each prefill takes half a second."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -39,7 +39,10 @@ class FakeClock:
 
 
 class Oracle(Drafter):
-    """Knows the answer: proposes as many right tokens as the pattern says, then wrong ones."""
+    """A drafter that knows the answer.
+
+    It proposes as many right tokens as the pattern says, then wrong ones.
+    """
 
     def __init__(self, answer: Sequence[int], clock: FakeClock) -> None:
         self._answer = answer
@@ -56,7 +59,7 @@ class Oracle(Drafter):
 
 
 class Plain(Drafter):
-    """Vanilla with a fixed time per step."""
+    """Vanilla, with a fixed time per step."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -100,7 +103,7 @@ def run() -> RunMetrics:
 
 
 LENGTHS = (3, 1, 4, 2, 3, 1, 4, 2, 3)
-"""Tokens of each step: the pattern's and one more, up to the budget. The last step is cut off."""
+"""The tokens of each step: those of the pattern and one more. The budget cuts off the last step."""
 
 
 def test_accepted_tokens_are_the_oracles(run: RunMetrics) -> None:
@@ -111,7 +114,7 @@ def test_accepted_tokens_are_the_oracles(run: RunMetrics) -> None:
     assert cell.accept_histogram == {1: 6 * 2, 2: 6 * 2, 3: 6 * 3, 4: 6 * 2}
     assert cell.num_tokens == 6 * BUDGET
     assert cell.num_steps == 6 * len(LENGTHS)
-    # It is unknown if the third token of the last step was a draft token.
+    # The third token of the last step may have been a draft token or not.
     depths = [(at.num_reached, at.num_accepted) for at in cell.acceptance_by_depth]
     assert depths == [(6 * 9, 6 * 7), (6 * 7, 6 * 5), (6 * 4, 6 * 2)]
 

@@ -1,4 +1,4 @@
-"""Prompts as servers counted them: offsets, other prompts, and answers without a count."""
+"""Prompts as the servers counted them: offsets, different prompts, and answers without a count."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from tests.analysis.test_serving import ONE, answer, block, measured, run
 
 
 def read(*counts: Sequence[int | None], cached: int = 0) -> Run:
-    """Vanilla and SpS, whose servers counted these tokens for prompts of 9 tokens."""
+    """A run of vanilla and SpS, whose servers counted this many tokens for prompts of 9 tokens."""
     wall_s = {"vanilla": 1.0, "sps": 0.5}
     records, blocks = [], []
     for method, counts_of_method in zip(wall_s, counts, strict=True):

@@ -1,4 +1,4 @@
-"""Fewer steps for an equal answer in a later pass prove that a method remembers."""
+"""An equal answer that takes fewer steps in a later pass proves that a method remembers."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,9 +19,9 @@ FEWER = (3,) * 4
 
 
 def answers(*later_lengths: tuple[int, ...], first: tuple[int, ...] = FIRST) -> list[Record]:
-    """Answers of PLD to a prompt for each of `later_lengths`, in two passes.
+    """PLD's answers in two passes, to one prompt for each item of `later_lengths`.
 
-    Accept lengths are `first` in the first pass, and those of `later_lengths` in the second one.
+    The first pass has the accept lengths `first`, the second one those of `later_lengths`.
     """
     return [
         record("pld", str(number), repeat=repeat, accept_lengths=lengths)
@@ -31,7 +31,10 @@ def answers(*later_lengths: tuple[int, ...], first: tuple[int, ...] = FIRST) -> 
 
 
 def is_named(records: list[Record], *, is_repeatable: bool | None = True, **changes: Any) -> bool:
-    """True if the answers prove that PLD remembers, in a run with these changes of its header."""
+    """Return whether the answers prove that PLD remembers.
+
+    `changes` go to the header of the run.
+    """
     values = {"uid": "a" * 32, **changes}
     run = make_run(records, make_header(header(["vanilla", "pld"], ("gsm8k",), **values)))
     pld = replace_part(run.header.methods["pld"], is_repeatable=is_repeatable)
@@ -63,7 +66,7 @@ def test_only_methods_that_repeat_their_drafts_are_judged(is_repeatable: bool | 
 
 
 def test_a_pool_and_a_merged_run_are_not_judged() -> None:
-    """Parts of such runs may come from other machines, or from other sizes of drafts."""
+    """The parts of such runs may come from different machines, or from different draft sizes."""
     assert not is_named(answers(FEWER, FEWER), uid="")
 
 

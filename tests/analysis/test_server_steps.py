@@ -1,4 +1,4 @@
-"""The steps and the MAT that the counts of servers imply: counters of blocks, counts of answers."""
+"""The steps and the MAT that follow from a server's counters of blocks and counts of answers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from tests.support.paths import RECORDED
 
 
 def of_counters(counters: Mapping[str, float], **values: Any) -> RunMetrics:
-    """A method whose answers have no counts, in one block with these counters."""
+    """The metrics of a method whose answers have no counts. Its only block has these counters."""
     records = [answer("ngram", i, ONE, wall_s=1.0) for i in range(4)]
     counted = block("ngram", ONE, duration_s=4.0, counters=counters, **values)
     return measured(run(records, [counted], [ONE]))
@@ -54,7 +54,7 @@ def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
 def of_counts(
     counts: Sequence[Mapping[str, Any]], stop: StopReason = "eos", **counters: float
 ) -> Run:
-    """Answers of 11 tokens with these counts of a server, one block of them."""
+    """A block of answers of 11 tokens, with the server's counts for each answer."""
     records = [
         replace(answer("sps", i, ONE, wall_s=1.0, **answer_counts), stop_reason=stop)
         for i, answer_counts in enumerate(counts)
@@ -71,8 +71,10 @@ def of_counts(
 
 
 ACCEPTING = [{"num_accepted": 5}] * 4
-"""Four answers of 10 tokens after the first. 5 of the 10 were accepted drafts, so each has 5
-steps."""
+"""Four answers with 10 tokens after the first one.
+
+5 of the 10 were accepted draft tokens, so each answer took 5 steps.
+"""
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,29 @@ steps."""
     [
         (ACCEPTING, "eos", {"num_drafts": 22.0, "num_tokens": 44.0}, 22, 22),
         (ACCEPTING, "budget", {"num_drafts": 19.0, "num_tokens": 44.0}, 20, 20),
-        (ACCEPTING, "eos", {"num_drafts": 3.0, "num_tokens": 44.0}, 20, 24),  # not every step
-        (ACCEPTING, "eos", {"num_drafts": 90.0, "num_tokens": 99.0}, 20, 24),  # others too
+        (
+            ACCEPTING,
+            "eos",
+            {"num_drafts": 3.0, "num_tokens": 44.0},
+            20,
+            24,
+        ),  # steps are missing
+        (
+            ACCEPTING,
+            "eos",
+            {"num_drafts": 90.0, "num_tokens": 99.0},
+            20,
+            24,
+        ),  # others are counted
         (ACCEPTING, "eos", {}, 20, 24),
-        ([{"num_drafts": 7, "num_accepted": 3}] * 2, "eos", {}, 14, 14),  # SGLang's are the steps
-        ([{"num_drafts": 2, "num_accepted": 4}] * 2, "eos", {}, 12, 12),  # others drafted nothing
+        ([{"num_drafts": 7, "num_accepted": 3}] * 2, "eos", {}, 14, 14),  # SGLang counts every step
+        (
+            [{"num_drafts": 2, "num_accepted": 4}] * 2,
+            "eos",
+            {},
+            12,
+            12,
+        ),  # drafts alone are counted
     ],
 )
 def test_steps_are_those_that_the_counts_of_a_server_imply(
@@ -136,7 +156,7 @@ def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
 def test_recorded_engines_have_the_steps_that_they_counted(
     name: str, mats: dict[str, float]
 ) -> None:
-    """llama.cpp's steps are those of its counter of drafts: 954 for sps, 745 for EAGLE-3."""
+    """llama.cpp counts a draft per step: 954 for sps, 745 for EAGLE-3."""
     recorded = read_run(RECORDED / name)
     metrics = measured(recorded.at(ONE))
     mats_seen = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}

@@ -1,4 +1,4 @@
-"""The numbers of servers: throughput, latency, goodput and requests in flight, by load."""
+"""What servers achieve at each load: throughput, latency, goodput and requests in flight."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ NUM_TOKENS = 11
 def answer(
     method: str, number: int, load: Load, *, wall_s: float, repeat: int = 0, **serving: Any
 ) -> Record:
-    """An answer of 11 tokens. The first arrives after a tenth of the time."""
+    """An answer of 11 tokens, the first of which arrives after a tenth of the time."""
     key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, repeat, *load)
     gap_s = wall_s * 0.09
     return Record(
@@ -160,7 +160,7 @@ def test_a_block_without_seconds_has_no_throughput_ratio(method: str) -> None:
 
 
 def test_requests_in_flight_are_those_that_overlap() -> None:
-    """Two requests in a block of 4 s, three in one of 2 s; an interrupted block is left out."""
+    """One block has two requests in 4 s, another three in 2 s. An interrupted block is left out."""
     spans = {0: [(0.0, 2.0), (1.0, 3.0), (3.0, 1.0)], 1: [(0.0, 2.0)] * 3, 2: [(0.0, 2.0)] * 4}
     records = [
         replace(record, serving=replace(record.serving, began_s=began))

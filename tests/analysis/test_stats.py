@@ -19,7 +19,7 @@ def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a"
 
 
 def spread(num_clusters: int, seed: int) -> Ratio:
-    """Ratios of about 1.5, drawn by cluster."""
+    """Ratios of about 1.5, drawn cluster by cluster."""
     generator = np.random.default_rng(seed)
     bottom = generator.uniform(20, 128, (num_clusters, 1))
     ratios = generator.lognormal(0.4, 0.3, (num_clusters, 1))
@@ -142,10 +142,11 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
 def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     num_clusters: int, sigma: float
 ) -> None:
-    """Answers of very different lengths, heavy-tailed times, acceptance that varies by sample.
+    """Answers have very different lengths, heavy-tailed times, and acceptance that varies by
+    sample.
 
-    Runs whose interval is withheld do not count. One set of draws serves all runs: their data
-    are independent.
+    Runs whose interval is withheld do not count. All runs use the same draws, since their data are
+    independent.
     """
     generator = np.random.default_rng(11)
     draws = Draws(Bootstrap(), "s")

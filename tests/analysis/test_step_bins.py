@@ -1,4 +1,4 @@
-"""Steps by their place: position in the answer, length of the context, turn."""
+"""Steps by where they begin: position in the answer, length of the context, turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_bins_have_the_numbers_of_their_own_steps() -> None:
 
 
 def test_few_prompts_give_no_number() -> None:
-    """One answer ends before position 32, so one prompt too few has late steps."""
+    """One answer ends before position 32, so late steps come from one prompt too few."""
     short, long = [2] * 5, [2] * 20
     answers = [
         record("pld", f"p{n}", accept_lengths=long if n else short) for n in range(LEAST_PROMPTS)
@@ -84,7 +84,9 @@ def test_turns_and_passes_of_a_prompt_are_one_prompt() -> None:
 
 
 def test_the_frame_has_a_row_per_bin_and_none_of_vanilla() -> None:
-    """Each answer has 24 tokens after the prefill's: a bin per axis holds all of its steps."""
+    """Each answer has 24 tokens after the prefill's, so one bin of each axis holds all of its
+    steps.
+    """
     answers = [
         record(method, f"p{n}", accept_lengths=[length] * (24 // length))
         for method, length in (("vanilla", 1), ("pld", 2))

@@ -19,7 +19,7 @@ HIDING = 0.3
 
 
 def answers(method: str, num: int, num_longer: int) -> list[Record]:
-    """Answers of a second, some of which took longer by the outer clock."""
+    """Answers that took a second. By the outer clock, the first `num_longer` took longer."""
     return [
         replace(
             record(method, str(number), decode_s=1.0),
@@ -43,7 +43,7 @@ def test_a_method_that_hides_time_in_all_answers_is_named() -> None:
 
 @pytest.mark.parametrize("num_longer", [4, 8, 12])
 def test_bursts_of_another_program_name_nobody(num_longer: int) -> None:
-    """One-token answers on a busy machine: 4 of 12 lost 33 to 53 ms between the two clocks."""
+    """On a busy machine, 4 of 12 one-token answers lost 33 to 53 ms between the two clocks."""
     busy = [answers(method, 12, num_longer) for method in ("vanilla", "pld", "sps")]
     assert named(*busy) == set()
     assert named(answers("vanilla", 12, num_longer), answers("pld", 12, 0)) == set()
@@ -54,7 +54,7 @@ def test_a_few_more_than_vanilla_are_chance() -> None:
 
 
 def run_with_build(build_s: float) -> Run:
-    """A run of a method of 1.5x, whose build takes this many seconds."""
+    """A run with a method that is 1.5 times as fast as vanilla and takes `build_s` to build."""
     records = [
         answer
         for number in range(10)
@@ -68,7 +68,7 @@ def run_with_build(build_s: float) -> Run:
 
 
 def untimed(build_s: float) -> dict[str, float]:
-    """The numbers of the method in the warning; empty without one."""
+    """The method's numbers in the warning, empty if there is no warning."""
     run = run_with_build(build_s)
     warnings = find_cheats(make_table(run.records), run.header)
     for warning in warnings:

@@ -1,4 +1,4 @@
-"""What is unusual in answers is reported, and chance is not."""
+"""Unusual answers are reported, and answers that are unusual by chance are not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ STEPS = (3, 3, 3)
 
 
 def answers(number: int, *, tick_s: float = 1e-9, method: str = "sam") -> list[Record]:
-    """Answers to prompts of their own, at times of a clock with this tick."""
+    """Answers to different prompts, timed by a clock with this tick."""
     generator = np.random.default_rng(number)
     times = generator.normal((0.05, 0.7), (0.001, 0.01), (number, 2))  # prefill and decoding
     return [
@@ -39,7 +39,7 @@ def answers(number: int, *, tick_s: float = 1e-9, method: str = "sam") -> list[R
 
 
 def with_times_of(records: Sequence[Record], source: int, target: int) -> list[Record]:
-    """The answers, one of which has the times of another one."""
+    """The answers, with the times of the answer `source` copied to the answer `target`."""
     copied = list(records)
     times = {name: getattr(records[source], name) for name in ("prefill_s", "decode_s")}
     copied[target] = replace(copied[target], **times)
@@ -127,7 +127,7 @@ def test_copies_of_a_prompt_are_one_prompt_in_intervals() -> None:
 
 
 def pool(change: float) -> Run:
-    """Two runs of three passes each; the second one's vanilla takes longer by this share."""
+    """Two runs of three passes each. In the second one, vanilla takes longer by this share."""
     generator = np.random.default_rng(11)
     records = [
         record("vanilla", f"p{number}", repeat=repeat, prefill_s=0.01, decode_s=seconds)

@@ -86,7 +86,7 @@ def test_a_second_machine_that_is_slower_is_no_throttled_one(machine_in: str) ->
 
 
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
-    """Every fifth completion of a method takes three times as long, and the total 1.4 times."""
+    """Every fifth completion of a method takes three times as long, the sum 1.4 times."""
 
     def pace(method: str, place: int) -> float:
         is_fifth = place // 2 % 5 == 0

@@ -66,8 +66,9 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
 
 
 def twins(factor: float) -> tuple[Run, ToyModel, int]:
-    """A run whose method has a different token at one place, with `factor` times vanilla's
-    logit.
+    """A run whose method has another token in one place, the model, and the place.
+
+    The other token's logit is `factor` times the logit of vanilla's token.
     """
     llama = random_llama(layers=2)
     target = Target(llama)

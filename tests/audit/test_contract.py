@@ -120,7 +120,7 @@ def test_planted_tokens_change_depth_and_rank_and_keep_siblings_distinct() -> No
 
 
 class DeepInOddSteps(NoisyTarget):
-    """Every other tree is deepest below the second child."""
+    """A drafter whose trees are deepest below the second child in every other step."""
 
     def propose(self, state: State) -> DraftTree:
         tree = super().propose(state)
@@ -180,7 +180,7 @@ def test_answers_to_a_third_of_the_prompts_are_not_lost_in_the_mean(num_known: i
 
 
 class KnowsToTheEnd(DecodesInBuild):
-    """Has answers up to their end tokens, as a run stores them."""
+    """A cheat that knows the answers up to their end tokens, as a run stores them."""
 
     def __init__(
         self, target: Target, prompts: Sequence[tuple[int, ...]], eos_ids: frozenset[int]

@@ -27,7 +27,7 @@ def target() -> Target:
 
 @cache
 def expected(target: Target, prompt: tuple[int, ...]) -> tuple[int, ...]:
-    """The 60 greedy tokens of transformers' own loop, computed once for all methods."""
+    """The 60 greedy tokens that transformers' own loop gives, computed once for all methods."""
     return tuple(generated(target.model, prompt, 60, eos_id=2))
 
 

@@ -1,4 +1,4 @@
-"""The progress of an audit: the part that begins, the number of parts and the time left."""
+"""The progress of an audit: the part that begins, the number of parts, and the time left."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Small bugs are found with a chance of 80 % at their effort, as docs/methodology.md says.
+"""Audits of the stated effort find small bugs with a chance of 80 %, as docs/methodology.md says.
 
-An audit of this effort takes minutes, since a rule judges one tree at a time. Here it judges all
-drafted chains of an audit at once, as a forest.
+Such an audit takes minutes, since a rule judges one tree at a time. Here it judges all drafted
+chains of an audit at once, as a forest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.models import random_llama
 CHAIN = CASES[1]
 """The case that shows these bugs most: a root and two drawn tokens, one after the other."""
 LEVEL = 1e-4
-"""Level of one test: 0.01, corrected for about 100 tests."""
+"""The level of one test: 0.01, corrected for about 100 tests."""
 NUM_AUDITS = 60
 RULES = {bug.name: bug for bug in (*BUGS, *SMALL) if bug.effort and bug.check == "rule"}
 
@@ -70,7 +70,7 @@ def forest(num_chains: int, draw: np.random.Generator) -> tuple[DraftTree, torch
     depths = nodes % 3
     child = torch.where(depths < 2, nodes + 1, 0)[None]  # [1, nodes]; 0: a leaf has none
     layout = TreeLayout(
-        parents=nodes,  # neither parents nor ancestors decide anything: `select` is replaced
+        parents=nodes,  # parents and ancestors decide nothing, since `select` is replaced
         depths=depths,
         ancestors=torch.empty(0),
         max_depth=2,
@@ -81,7 +81,9 @@ def forest(num_chains: int, draw: np.random.Generator) -> tuple[DraftTree, torch
 
 
 def chain_outcomes(rule: Rule, num_chains: int, seed: int) -> Outcomes:
-    """Judge chains by a rule: counts of the tokens that they emit, and the right probabilities."""
+    """Judge chains by a rule: return counts of the tokens that they emit, and the right
+    probabilities.
+    """
     tree, logits = forest(num_chains, np.random.default_rng(seed))
     # A rule ends with a call of `select`, which would look for one path in all chains.
     select = mock.Mock(side_effect=lambda tree, accepted, next_ids: next_ids)
@@ -100,7 +102,7 @@ def chain_outcomes(rule: Rule, num_chains: int, seed: int) -> Outcomes:
     # Row 0 counts the first token of each chain, row 1 + t the tokens after an accepted token t.
     counts = np.zeros((1 + VOCAB, VOCAB + 1))  # the last column: impossible tokens
     rows = np.zeros(num_chains, dtype=int)  # the row for each chain's next token
-    is_open = np.ones(num_chains, dtype=bool)  # False after a rejection
+    is_open = np.ones(num_chains, dtype=bool)  # False for nodes after a rejection
     for depth in range(3):
         # A chain emits its next node's token if that is accepted, else the chosen token.
         emitted = chosen[:, depth]
@@ -116,7 +118,7 @@ def chain_outcomes(rule: Rule, num_chains: int, seed: int) -> Outcomes:
 
 
 def p_values(rule: Rule, effort: int) -> Array:
-    """The p-values of `NUM_AUDITS` audits, each with a share of its effort on chains."""
+    """The p-values of `NUM_AUDITS` audits, each of which spends a share of its effort on chains."""
     num_chains = effort // len(CASES)
     audits = (chain_outcomes(rule, num_chains, seed) for seed in range(NUM_AUDITS))
     return np.array([rule_test(outcomes).p_value for outcomes in audits])
@@ -132,7 +134,7 @@ def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(nam
 
 @pytest.mark.slow
 def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
-    """By chance 5 % of p-values are below 0.05; 13 % are three standard deviations more."""
+    """By chance, 5 % of p-values are below 0.05. 13 % would be three standard deviations more."""
     largest_effort = max(bug.effort for bug in RULES.values())
     p_of_audits = p_values(lossless, largest_effort)
     assert (p_of_audits < 0.05).mean() < 0.13

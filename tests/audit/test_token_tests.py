@@ -1,4 +1,4 @@
-"""Tests of tokens, draft tokens and rules: their error rates, and the bugs they find.
+"""Tests of tokens, draft tokens and rules have the right error rates and find bugs.
 
 Sampled answers of servers are tested as they are, if they come as token ids.
 """
@@ -40,7 +40,7 @@ def logits_of(seed: int, spread: float = 2.0) -> torch.Tensor:
 
 
 def drawn(seed: int, logits: torch.Tensor, share: float = 0.0) -> TokenNumbers:
-    """Draws from the logits, of which a share is replaced by the likeliest token."""
+    """Draws from the logits. The likeliest token replaces a share of them."""
     draw = np.random.default_rng(seed)
     p = logits.softmax(-1).numpy()
     tokens = (p.cumsum(1) < draw.random((NUM_TOKENS, 1))).sum(1)
@@ -109,7 +109,7 @@ def normed(q: torch.Tensor) -> torch.Tensor:
 
 
 def upper_half(q: torch.Tensor) -> torch.Tensor:
-    """The rows of q without the less likely half of the tokens."""
+    """The rows of q, without the less likely half of the tokens."""
     median = q.quantile(0.5, -1, keepdim=True)
     return normed(q * (q > median))
 

@@ -35,11 +35,11 @@ PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
 MODEL = random_llama(layers=2)
 EFFORT = Effort(num_tokens=250, num_outcomes=500)
 CLEAR = ("temperature applied twice", "seed reused in every step")
-"""Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all bugs."""
+"""Bugs that a few hundred tokens show. `benchmarks/audit_power.py` tries all bugs."""
 
 
 def native() -> Execution:
-    """The compiled layers, whose rows have the same bits in every step."""
+    """Execution by the compiled layers, whose rows have the same bits in every step."""
     try:
         return Execution(native_ops(torch.bfloat16, user_folder()))
     except BuildError as reason:
@@ -86,7 +86,7 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
 
 
 def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas() -> None:
-    """Wrong logits of a branch change hardly any greedy token of a sure model."""
+    """If a model is sure of its tokens, wrong logits of a branch change hardly any greedy token."""
     bug = planted("stale keys in one layer")
     target = bug.target(MODEL)
     (greedy,) = audited(target, NoisyTarget(target), 0.0)
@@ -94,7 +94,7 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
 
 
 def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
-    """One layer's stale keys, in answers that are a few tokens long."""
+    """The bug is stale keys in one layer, in answers of a few tokens."""
     execution = native()
     model = random_llama(layers=2, hidden_size=64).bfloat16()
     bug = planted("stale keys in one layer")
@@ -109,8 +109,9 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
 def test_bits_are_asked_for_only_where_plain_steps_of_the_shape_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_bug: bool
 ) -> None:
-    """A product over other rows may round differently, which is not a method's fault. Its own error
-    is.
+    """A product over other rows may round differently, which is no fault of the method.
+
+    An error that the method makes itself is a fault.
     """
     target = Target(random_llama(layers=2, hidden_size=64).bfloat16(), native())
     pld = build("pld", target, tmp_path)

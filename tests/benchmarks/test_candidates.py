@@ -1,4 +1,4 @@
-"""The candidate's row in the suite: figures of every way, and faults that are reported."""
+"""The candidate's row in the suite has figures for every way, and reports faults."""
 
 from __future__ import annotations
 

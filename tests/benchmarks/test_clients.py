@@ -1,4 +1,4 @@
-"""specbench beside a server whose counts and prompts are known; its times are not tested."""
+"""specbench and a server whose counts and prompts are known. Times are not tested."""
 
 import sys
 

@@ -53,7 +53,7 @@ def test_a_package_that_is_missing_is_named_before_anything_is_imported(
 def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that hangs is stopped at the call's end, without a second try beyond it."""
+    """A command that hangs is stopped when the call ends, and is not tried again after that."""
     hanging = Row("hanging", "", 1, command=("timeit", "-n", "1", "import time; time.sleep(99)"))
     quick = Row("quick", "", 0.1, command=("timeit", "-n", "1", "pass"))
     wrong = Row("wrong", "", 1, command=("timeit", "pass pass"), is_required=False)
@@ -75,7 +75,7 @@ def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones
     said = capsys.readouterr().out
     assert "later waits for the next call." in said
     assert "Required rows not complete: hanging, later" in said
-    every[2:] = []  # all that is left is complete, or need not be
+    every[2:] = []  # the rows left are complete, or need not be
     assert main([*call, "8"]) == 0
     assert "quick: " not in capsys.readouterr().out
 

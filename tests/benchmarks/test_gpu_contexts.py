@@ -1,4 +1,4 @@
-"""Steps after long contexts: their values are compared, or reported to mean nothing."""
+"""Steps after long contexts: their values are compared, or reported as meaningless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dry run: every row in small leaves its figures, and a suite that is cut goes on."""
+"""The dry run makes a small version of every row. A suite that was interrupted continues."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def test_figures_of_an_earlier_try_are_not_those_of_a_row(tmp_path: Path) -> Non
 
 
 def visit(out: Path, packages: Path) -> tuple[str, bool]:
-    """Output of the dry run, killed as soon as a row is complete; True if it ended by itself."""
+    """Run the dry run and kill it as soon as a row is complete.
+
+    Return its output, and True if it ended by itself.
+    """
     environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT}"}
     environment.pop("TRITON_INTERPRET", None)  # kernels are compiled
     command = [sys.executable, "-m", "benchmarks.gpu", "--dry-run", "--out", str(out)]

@@ -1,7 +1,7 @@
 """benchmarks/layer_time.py: a table, a line of JSON for each measurement, and failures.
 
-The table of `benchmarks.step_cost`.
-The comparison with other programs: same answers, fair turns, and shares of the idle machine.
+`benchmarks.step_cost`: its table. Other programs that are compared with: the same answers, fair
+turns, and shares of the idle machine.
 """
 
 import json

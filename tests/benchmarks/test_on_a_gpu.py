@@ -1,4 +1,4 @@
-"""Tests that need a GPU: events, energy, bandwidth. Skipped without one."""
+"""Events, energy and bandwidth of a GPU. Without one, these tests are skipped."""
 
 import subprocess
 import sys
@@ -100,7 +100,7 @@ def test_a_peak_counts_the_drafter_and_recordings_of_its_own_method_only(tmp_pat
             drafters[name] = build(name, target, tmp_path)
     request = Request(prompts()[3], 60)
     peaks = {}
-    for _ in range(2):  # at first steps are recorded
+    for _ in range(2):  # the first pass records steps
         peaks = {
             name: ledger.measure(name, partial(decode, target, drafter, request)).peak_memory_bytes
             for name, drafter in drafters.items()

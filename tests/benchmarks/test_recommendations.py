@@ -1,4 +1,7 @@
-"""In 200 simulated runs, methods recommended as the fastest are, and no equal method is."""
+"""In 200 simulated runs, a method that is recommended as the fastest is the fastest.
+
+None of several equal methods is recommended.
+"""
 
 from benchmarks.recommendations import STEPS, simulate
 

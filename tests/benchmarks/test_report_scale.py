@@ -1,4 +1,4 @@
-"""benchmarks/report_scale.py: its simulated records are a run that a report reads."""
+"""benchmarks/report_scale.py: a report can read its simulated records."""
 
 from pathlib import Path
 

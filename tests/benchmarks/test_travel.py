@@ -50,7 +50,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def fill(root: Path, files: Mapping[str, int]) -> None:
-    """Files of these sizes, which take no room on the disk."""
+    """Write files of these sizes, which take no room on the disk."""
     for name, num_bytes in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,9 +41,9 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def specbench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Specbench:
-    """The command line, run in this process in an empty folder.
+    """The command line, run in this process and in an empty folder.
 
-    Reports have no plots: those take longer than everything else in a small run.
+    Reports have no plots, which take longer than everything else in a small run.
     """
     monkeypatch.setattr(build, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def specbench(
 
 
 def cut(folder: Path, end: int) -> None:
-    """Leave a run the records before this place."""
+    """Remove a run's records from this place on."""
     samples = folder / "samples.jsonl"
     samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:end]))
 
@@ -73,7 +73,7 @@ def prompt_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
-    """Replace the backend of runs by a fake one; the fixture maps methods to their answers."""
+    """Replace the backend of runs by a fake one. The fixture maps methods to their answers."""
     answers: dict[str, Answer] = {}
 
     def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:

@@ -20,7 +20,7 @@ PAUSE_S = float(os.environ.get("FAKE_PAUSE_S", "0"))
 
 
 def answering(place: int) -> Answer:
-    """A fake method; later methods in the table are faster and accept more."""
+    """A fake method. Methods that are later in the table are faster and accept more."""
 
     def answer(request: Request) -> Completion:
         time.sleep(PAUSE_S)
@@ -29,7 +29,7 @@ def answering(place: int) -> Answer:
         full, rest = divmod(num_tokens - 1, length)
         lengths = [length] * full + [rest] * (rest > 0)
         steps = tuple(Step(length, accept_length) for accept_length in lengths)
-        noise = 1 + request.seed % 997 / 1661  # hardly ever equal in two passes
+        noise = 1 + request.seed % 997 / 1661  # hardly ever the same in two passes
         seconds = 0.01 * num_tokens * noise / (1 + place / 4)
         return Completion(tuple(range(num_tokens)), "budget", steps, 0.01, seconds)
 

@@ -1,4 +1,4 @@
-"""`--method all`: every method that the model has a checkpoint for."""
+"""`--method all` runs every method that has a checkpoint for the model."""
 
 from __future__ import annotations
 

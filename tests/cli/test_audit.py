@@ -47,7 +47,7 @@ def test_a_lossless_run_passes(specbench: Specbench, folder: Path) -> None:
 
 
 def spoil(lines: list[dict[str, Any]]) -> None:
-    """Change a token in the middle of every answer of pld."""
+    """Change a token in the middle of each of PLD's answers."""
     for line in lines:
         if line["method"] == "pld":
             line["token_ids"][3] = (line["token_ids"][3] + 1) % 200

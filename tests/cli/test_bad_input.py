@@ -1,4 +1,4 @@
-"""User errors that are not rows of mistakes.txt: one message with the fix, exit code 2."""
+"""Further user errors, besides mistakes.txt, end with one message with the fix and exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as they are listed and loaded, and their help."""
+"""How commands are listed and loaded, and what their help says."""
 
 from __future__ import annotations
 

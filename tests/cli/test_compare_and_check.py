@@ -1,4 +1,4 @@
-"""`specbench compare` and `specbench check`: exit codes, and all that they print and write."""
+"""The exit codes and the output of `specbench compare` and `specbench check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`specbench datastore build` and `specbench train`, each with a run of its output."""
+"""`specbench datastore build` and `specbench train`: a run can use what each of them writes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
-    """The run has 72 records, so that the interrupt comes before its end."""
+    """The run has 72 records, so the signal comes before its end."""
     out = tmp_path / "run"
     command = [
         sys.executable, *program, "run", "--model", str(model), "--method", "pld,lookahead",
@@ -72,7 +72,7 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     else:
         assert first.returncode == 130, err
         assert before.header.status == "interrupted"
-        lines = err.splitlines()  # libraries may say something at the end
+        lines = err.splitlines()  # libraries may print something at the end
         advice = lines[lines.index(f"Interrupted. What was done is kept in {out}.") + 1]
         called = [sys.executable, *program] if program == WHOLE else [*program]
         assert shlex.split(advice)[2:][: len(called) + 1] == [*called, "run"]

@@ -1,4 +1,4 @@
-"""A run reports the execution of steps, also if it changed during the run."""
+"""A run reports how its steps were executed, even if that changed during the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.recorders import rerun
 
 
 class Recorder:
-    """A recorder on a CPU, until it is told to fail."""
+    """A recorder that works on a CPU until `is_broken` is set."""
 
     is_broken = False
 
@@ -47,8 +47,9 @@ def unfused(model: Path, tmp_path: Path) -> Path:
 def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(
     specbench: Specbench, unfused: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is in graph mode on a CPU. All recordings are dropped after the warm-up, and fail
-    from then on.
+    """The run is in graph mode on a CPU.
+
+    All recordings are dropped after the warm-up, and every later recording fails.
     """
     close = Graphs.close
 
@@ -78,7 +79,7 @@ def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are
     assert "layers by transformers (Glm4ForCausalLM is run by transformers' own forward)" in table
     monkeypatch.setattr(Recorder, "is_broken", False)
     cut(Path("out"), 2)
-    assert specbench(*call, "--resume").code == 0  # where all is recorded
+    assert specbench(*call, "--resume").code == 0  # here no recording fails
     assert read_run(Path("out")).header.execution == run.header.execution
 
 

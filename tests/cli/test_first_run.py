@@ -1,4 +1,4 @@
-"""A new user's first run: all that it prints fits on one screen."""
+"""The output of a new user's first run fits on one screen."""
 
 from __future__ import annotations
 

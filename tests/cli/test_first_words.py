@@ -76,7 +76,7 @@ VLLM_RUN = RECORDED / "vllm-cpu"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder in which mistakes are made."""
+    """The folder in which the commands with mistakes run."""
     (tmp_path / "bad.jsonl").write_text("{]\n")
     (tmp_path / "empty.toml").touch()
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "word " * 5000}))
@@ -100,7 +100,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def is_told(said: str, expected: str) -> bool:
-    """True if one message of two to five lines has the reason and the fix."""
+    """Return whether one message of two to five lines has the reason and the fix."""
     first, _, error = said.partition("Error: ")
     is_first = not first or first.startswith(("Starting: ", "Checking this machine"))
     is_short = first.count("\n") <= 1 and 2 <= len(error.splitlines()) <= 5
@@ -110,7 +110,7 @@ def is_told(said: str, expected: str) -> bool:
 def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
     """Run each command until its first word or its end, in a fork of one interpreter.
 
-    Returns the commands without the expected words, and those that imported something slow.
+    Return the commands without the expected words, and those that imported something slow.
     """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(SLOW), until],

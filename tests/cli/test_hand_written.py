@@ -26,7 +26,7 @@ def row_of_pld(specbench: Specbench, *more: str) -> dict[str, str]:
 def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
     specbench: Specbench,
 ) -> None:
-    """A short answer is four times as fast, a long one equally fast."""
+    """PLD gives a short answer four times as fast, and a long one in the same time."""
     records = [
         record(decode_s=2.0, accept_lengths=[1] * 4),
         record("pld", decode_s=0.5, accept_lengths=[3, 1]),

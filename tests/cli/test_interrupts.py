@@ -43,7 +43,7 @@ def test_without_a_run_no_resume_is_offered(tmp_path: Path) -> None:
 
 @pytest.fixture
 def during(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Calls a command during which something happens."""
+    """Run a command that calls a function in its middle."""
 
     def call(happens: Callable[[], object]) -> Said:
         monkeypatch.setattr("specbench.cli.catalog.load_cards", happens)

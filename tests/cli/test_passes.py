@@ -35,7 +35,7 @@ def test_one_pass_is_labelled_wherever_its_intervals_stand(
     assert label in " ".join(said.out.split())
     for form in ("markdown", "csv", "html", "json"):
         assert label in specbench("report", "one", "--format", form).out, form
-    assert read_run(Path("one")).header.spec.values.repeats == 1  # not tiny's three
+    assert read_run(Path("one")).header.spec.values.repeats == 1  # and not tiny's three
 
 
 def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(
@@ -75,7 +75,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "here")
-    far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # none of its files is here
+    far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # it has no files here
     assert re.search(r"run-1 +3 +24 +13\.\d GB", far.out) and "completions" not in far.out
     assert far.code == 0, far.err
 

@@ -1,4 +1,4 @@
-"""Methods from other packages: found, listed and run, or listed as broken.
+"""Methods from other packages are found, listed and run, or listed as broken.
 
 `specbench init method NAME` writes a package with a working method.
 """

@@ -68,7 +68,7 @@ def test_an_answer_that_the_prefill_ends_is_not_streamed(model: Path) -> None:
 
 
 def test_watching_costs_an_answer_no_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of watching moves on by 1000 s per reading; the clock of decoding does not."""
+    """Each reading of the watching clock takes 1000 s. Those of the decoding clock take no time."""
     slow_clock = count(step=1000.0)
     monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: next(slow_clock))
     vanilla = raced(model, num_tokens=12, methods=("vanilla",)).done["vanilla"]
@@ -105,7 +105,7 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
     )
     for label in recording.done:
         recording.watch(label, Written(ids[:1], ()))
-    # the prefill's token of each method, and its whole answer
+    # for each method, the prefill's token and the whole answer
     times = [(round(seconds, 3), label) for seconds, label, _ in recording.timeline()]
     assert times == [(0.01, "vanilla"), (0.02, "eagle2"), (0.03, "vanilla"), (0.04, "eagle2")]
 

@@ -18,7 +18,7 @@ RUN = ("run", "--method", "pld", "--dataset", "gsm8k", "--limit", 3, "--output",
 
 @pytest.fixture
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A cluster of two workers at every address; the fixture is the list of requested addresses."""
+    """A cluster of two workers at every address. The fixture lists the requested addresses."""
     methods = {"vanilla": answering(1), "pld": answering(2)}
     return use_ray(monkeypatch, FakeRay(methods, num_workers=2)).addresses
 

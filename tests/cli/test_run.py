@@ -1,7 +1,7 @@
 """`specbench run`: its folder, its report, and how it is resumed.
 
-Threads, phases, bandwidth and bytes read, from the command line to the run's files.
-A run reports kernels that failed during the run.
+Threads, phases, bandwidth and bytes read go from the command line to the run's files. Kernels that
+failed during a run are reported.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def test_threads_and_phases_are_kept_and_a_resumed_run_goes_on_with_them(
 
 
 class Falling(Ops):
-    """Operations whose attention falls back at its first call."""
+    """Operations whose attention falls back to torch at its first call."""
 
     def attend(self, *args: Any, **named: Any) -> Tensor:
         self.fallbacks["attention"] = "run by torch, since out of resource: shared memory"

@@ -1,4 +1,4 @@
-"""Options that choose prompts, order the table or write events."""
+"""Options that choose prompts, sort the table or write events."""
 
 from __future__ import annotations
 

@@ -70,7 +70,10 @@ def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
     assert run(specbench, servers, "--prompts", prompts, "--resume").code == 0
     resumed = read_run(Path("out"))
     assert {record.key for record in resumed.records} == {record.key for record in stored.records}
-    assert (len(resumed.records), len(resumed.header.blocks)) == (8, 3)  # vanilla lacked nothing
+    assert (len(resumed.records), len(resumed.header.blocks)) == (
+        8,
+        3,
+    )  # vanilla's were all there
 
 
 KEY = "sk-hunter22-hunter22"
@@ -112,7 +115,7 @@ def test_a_key_that_a_server_sends_back_is_in_no_file_or_message(
     specbench: Specbench, prompts: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setenv("SPECBENCH_API_KEY", KEY)
-    engine = "vllm" if where == "version" else "another"  # which tells no version
+    engine = "vllm" if where == "version" else "another"  # an engine that sends no version
     with serving(Echo(engine, **WHOLE, where=where)) as server:
         said = run(specbench, [server], "--prompts", prompts)
     assert said.code == (where != "version")
@@ -164,7 +167,7 @@ def test_one_server_that_sends_all_tokens_at_once_has_a_report_and_a_site(
     assert [(record.key.method, record.decode_s) for record in stored] == [("server", 0.0)] * 4
     for command in ("report", "site"):
         assert specbench(command, "out", "--out", command).code == 0
-    cut(Path("out"), 0)  # no answers at all
+    cut(Path("out"), 0)  # remove all answers
     assert specbench("site", "out", "--out", "empty").code == 0
 
 

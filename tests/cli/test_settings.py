@@ -1,4 +1,4 @@
-"""`--settings auto` in the run, and in the commands that read it: resume, repeat, check, audit."""
+"""`--settings auto` in a run, and in commands that read the run: resume, repeat, check, audit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_settings_are_chosen_once_and_all_commands_read_them(
             for n in r.num_nodes}  # fmt: skip
     assert used == {nodes}
 
-    # Another process could choose other settings: a resumed run keeps its own.
+    # A resumed run keeps its settings, although this process could choose others.
     monkeypatch.setattr(
         "specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen")
     )
@@ -54,14 +54,14 @@ def test_settings_are_chosen_once_and_all_commands_read_them(
     assert {n for r in run.records if r.key.method == "eagle2" for n in r.num_nodes} == {nodes}
 
     advice = "To use them in later runs: --settings"
-    assert f"{advice} tuned" in said.err  # of the resumed run, whose settings were chosen
+    assert f"{advice} tuned" in said.err  # the resumed run's settings were chosen by `auto`
     said = specbench(*CALL, "--settings", "tuned", "--output", "again")
     assert options("again") == options("tuned") and advice not in said.err
     specbench(*CALL, "--settings", "paper", "--output", "paper")
     said = specbench("check", "paper", "--baseline", "tuned")
     assert said.code == 3 and "Not judged" in said.out and "--settings tuned" in said.out
     said = specbench("check", "again", "--baseline", "tuned", "--speed", "never")
-    assert "settings" not in said.out  # judged, as far as two prompts allow
+    assert "settings" not in said.out  # the settings are equal, so it is judged
     assert "from A to B: eagle2: " in specbench("compare", "tuned", "paper").out
     said = specbench("merge", "tuned", "paper", "--out", "both")
     assert said.code == 2 and "options of eagle2" in said.err

@@ -1,4 +1,4 @@
-"""Commands for shared runs: check without a baseline, merge and site."""
+"""Commands for runs that are shared: check without a baseline, merge and site."""
 
 from __future__ import annotations
 

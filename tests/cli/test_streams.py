@@ -14,7 +14,10 @@ from tests.support.paths import ROOT
 
 
 def shell(script: str, folder: Path) -> tuple[int, str, str]:
-    """A shell script with the list of models as `$LIST`: its exit code, stdout and stderr."""
+    """The exit code, stdout and stderr of a shell script.
+
+    `$LIST` is the command that lists models.
+    """
     given = f"set -o pipefail; LIST='{sys.executable} -m specbench list models'; {script}"
     done = run(["bash", "-c", given], folder, path=[ROOT])
     return done.returncode, done.stdout, done.stderr

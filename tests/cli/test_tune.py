@@ -60,7 +60,7 @@ def test_a_whole_tune_prints_each_methods_settings(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_cache(monkeypatch, tmp_path)
-    monkeypatch.setattr("specbench.tune.tuner.CHANGED", inf)  # however busy this machine is
+    monkeypatch.setattr("specbench.tune.tuner.CHANGED", inf)  # even on a busy machine
     time_few_rows(monkeypatch)
     call = ("--method", "pld,recycling", *PROMPTS, "--threads", "1", "--minutes", "0.1")
     said = specbench("tune", *call, "--out", "tune")

@@ -1,4 +1,4 @@
-"""`specbench tune --engine`: what it prints, and the files that a run takes."""
+"""`specbench tune --engine`: what it prints, and the files that it writes for runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that `specbench tune` stored: their list, their folder, and how they are forgotten."""
+"""Settings that `specbench tune` stored: how they are listed and removed, and where they are."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def keep(model: str, **methods: dict[str, object]) -> Path:
 
 
 def has_tuned(model: str = "tiny") -> bool:
-    """True if `--settings auto` takes settings of PLD."""
+    """Return whether `--settings auto` finds settings for PLD."""
     (method,) = with_tuned(parse_methods(["pld"]), model, FITS["temperature"], lambda: FITS)
     return method.settings is not None
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache where older versions kept tunes."""
+    """The folder of the cache, in which older versions kept tunes."""
     own_cache(monkeypatch, tmp_path / "home")
     return tmp_path / "home" / "specbench"
 

@@ -1,4 +1,4 @@
-"""Each card's Hub data set, as a tiny file with exactly its columns, read by `datasets` itself."""
+"""Each card's Hub data set, read by `datasets` from a tiny file with exactly its columns."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,14 @@ from tests.models.making import write_jsonl
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 
 FORMATS = json.loads(Path(__file__).with_name("hub_rows.json").read_text(encoding="utf-8"))
-"""Task -> id, config and split of its data set; rows in its format; ids, categories and turns."""
+"""By task: the id, config and split of its data set, rows in its format, and their ids, categories
+and turns.
+"""
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """A Hub with one small file per data set; returns the list of its requests."""
+    """A Hub with one small file per data set. The fixture is the list of its requests."""
     asked: list[tuple[Any, ...]] = []
     load = datasets.load_dataset
 

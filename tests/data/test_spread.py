@@ -1,4 +1,4 @@
-"""The order in which --limit takes prompts, and runs of older versions without it."""
+"""The order in which --limit takes prompts, and runs of older versions that have no order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specbench.report.commands import full_command
 from tests.support.paths import RECORDED_RUNS
 
 SPREAD = ["smollm2-135m-unseen"]
-"""Recorded runs that have an order; older versions took the first prompts."""
+"""The recorded runs that have an order. Older versions took the first prompts."""
 
 
 @given(st.lists(st.sampled_from("abcd")))

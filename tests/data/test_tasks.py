@@ -1,4 +1,4 @@
-"""Cards of tasks: errors name the field and the file."""
+"""Errors in the cards of tasks name the field and the file."""
 
 from pathlib import Path
 

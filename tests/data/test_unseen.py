@@ -1,4 +1,4 @@
-"""The run of the README's first table has prompts that no head and no setting was judged on."""
+"""No head and no setting was judged on the prompts of the run in the README's first table."""
 
 from collections import defaultdict
 
@@ -37,4 +37,4 @@ def test_it_is_whole_and_audited() -> None:
     assert run.audit and not [*find_unjudged(run.audit, run.header)]
     assert all(result.status != "bug" for result in run.audit.results)
     sam = run.header.methods["sam:other=eagle3"]
-    assert sam.settings and sam.settings.source == "auto"  # by held-out text
+    assert sam.settings and sam.settings.source == "auto"  # chosen on held-out text

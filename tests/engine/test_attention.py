@@ -39,7 +39,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """The setting at each forward and prefill."""
+    """The setting that each forward and prefill sees."""
     settings: list[bool] = []
 
     def capture(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ SCORINGS = {
 
 
 def by_hand(queries: Tensor, rows: CacheRows, sees: Tensor, scoring: Scoring) -> Tensor:
-    """Attention of each row and query head by itself; `sees` [n, rows]."""
+    """Attention, computed for one row and query head at a time. `sees` is [n, rows]."""
     outs = []
     for row, seen in zip(queries.unflatten(1, (-1, HEADS.dim)), sees, strict=True):
         for head, query in enumerate(row):

@@ -24,7 +24,7 @@ from tests.support.weights import build
 REQUEST = Request((1, 5), 8)
 SOUND = tree(tokens=[4, 7, 8, 7], parents=[0, 0, 0, 1])
 _COUSINS = SOUND.layout.ancestors.clone()
-"""Ancestors [nodes, nodes] by which node 3 sees node 2, which is not its ancestor."""
+"""Ancestors [nodes, nodes] in which node 3 sees node 2, which is not its ancestor."""
 _COUSINS[3, 2] = True
 
 
@@ -53,7 +53,7 @@ VIOLATIONS: list[tuple[DraftTree | None, str]] = [
     (laid(ancestors=_COUSINS), "nodes other than its"),
     (laid(max_depth=1), "is 2 deep, but declares"),
 ]
-"""A draft after the pending token 4, and the part of the message that names its violation."""
+"""Drafts after the pending token 4, and the part of the message that names each violation."""
 
 
 @pytest.mark.parametrize(("draft", "reason"), VIOLATIONS)
@@ -101,7 +101,7 @@ def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
 
 
 class Fixed(Drafter):
-    """Drafts the same tokens below every pending token."""
+    """A drafter that drafts the same tokens below every pending token."""
 
     def __init__(self, tokens: list[int], parents: list[int], num_verify: int) -> None:
         self.tokens = tokens
@@ -131,7 +131,7 @@ def test_a_sound_tree_passes(
 
 
 WRONG = Fixed(tokens=[VOCAB - 1, VOCAB - 1], parents=[0, 0, 0], num_verify=3)
-"""Drafts siblings that carry the same token."""
+"""A drafter whose siblings have the same token."""
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
@@ -163,7 +163,7 @@ class Ruled(Drafter):
 
 
 CHAIN = [0, 7, 8, 9]
-"""The right tokens of the nodes; the root's does not count."""
+"""The right tokens of the nodes. The root's token does not count."""
 
 
 @pytest.mark.parametrize("is_checked", [True, False])

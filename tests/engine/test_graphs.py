@@ -48,7 +48,7 @@ picked = cache(pick_ops)  # the start-up check takes seconds
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
-    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)  # so that completions cross several
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)  # so that a completion needs several
     return CheckedGraphs(TraceRecorder())
 
 
@@ -89,7 +89,7 @@ def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket_and_can_be
 def test_replayed_steps_of_models_with_limited_attention_give_the_tokens_of_eager_ones(
     name: str, recorded: CheckedGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
+    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # as on a GPU
     requests, model = [Request(prompts()[1], 30)], random_model(name)
     targets = Target(deepcopy(model)), Target(model, recorded)
     plain, replayed = (decoded(target, "eagle2", tmp_path, requests) for target in targets)
@@ -118,7 +118,7 @@ def test_recordings_share_scratch_memory_and_are_replayed_in_any_order() -> None
 
     recordings = [recorder(partial(of, i), ()) for i in range(24)]
     held = torch.cuda.memory_reserved(device) - before
-    assert held < 2 * 24 * 2 * x.nbytes  # outputs, and not the scratch memory of each
+    assert held < 2 * 24 * 2 * x.nbytes  # only the outputs of each, not its scratch memory
     x.copy_(torch.rand(x.shape, device=device))
     for recording in reversed(recordings):
         recording.replay()
@@ -323,7 +323,7 @@ def test_torchs_warning_of_a_prototype_is_no_error_and_the_mode_is_restored(cuda
         return (X + 1,)
 
     recorder()(function, ())
-    assert modes == [0, 2, 0] and cuda.has_warned  # a first call, the watched one, the capture
+    assert modes == [0, 2, 0] and cuda.has_warned  # the first, the watched, the captured call
     assert cuda.mode == 0
 
 

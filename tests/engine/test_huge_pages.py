@@ -1,4 +1,4 @@
-"""Weights next to each other in huge pages."""
+"""Weights lie next to each other in huge pages."""
 
 import mmap
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""One recording runs a step: it verifies a tree, accepts a path and commits it.
+"""One recording runs a whole step: it verifies a tree, accepts a path and commits it.
 
-If something runs between these parts, each part has its own recording, and the tokens are the same.
+If something has to run between these parts, each part has its own recording. The tokens are the
+same.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SAMPLINGS = [Sampling(), Sampling(1.0)]
 
 
 class Counting:
-    """Records like `TraceRecorder`, and counts the replays."""
+    """A `TraceRecorder` that counts the replays."""
 
     def __init__(self) -> None:
         self.num_replays = 0
@@ -57,7 +58,7 @@ class Counting:
 def completed(
     target: Target, name: str, folder: Path, sampling: Sampling, **options: Any
 ) -> list[Completion]:
-    """Two completions with a drafter; `options` are the loop's."""
+    """Two completions with a drafter. `options` go to the loop."""
     drafter = build(name, target, folder)
     requests = [Request(prompt, 30, sampling, seed=3) for prompt in prompts()[:2]]
     return [decode(target, drafter, request, **options) for request in requests]
@@ -102,7 +103,7 @@ def test_a_step_in_parts_gives_the_tokens_of_a_whole_one(
 def test_whole_steps_with_windows_caps_and_experts_give_the_tokens_of_eager_ones(
     architecture: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
+    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # as on a GPU
     is_fused = architecture in FUSED
     model = random_model(architecture) if is_fused else random_of(config_of(architecture))
     graphs = Graphs(TraceRecorder())

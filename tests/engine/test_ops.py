@@ -1,6 +1,6 @@
 """The engine's torch operations, and the check of kernels against them.
 
-Mixtures of experts: every way to compute them gives the same sums.
+Every way to compute mixtures of experts gives the same sums.
 """
 
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ INNER = 16
 
 
 def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
-    """Rows, experts, two chosen experts for each row, and their shares."""
+    """Random rows, experts, the two experts chosen for each row, and their shares."""
     torch.manual_seed(num_rows)
     gate_up = torch.randn(NUM_EXPERTS, 2 * INNER, HIDDEN)
     down = torch.randn(NUM_EXPERTS, HIDDEN, INNER)
@@ -124,7 +124,7 @@ def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
 
 
 def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
-    """The sums, one row and one expert at a time."""
+    """The sums, computed for one row and one expert at a time."""
     sums = torch.zeros_like(x)
     for row in range(len(x)):
         for choice, expert in enumerate(ids[row].tolist()):

@@ -38,7 +38,7 @@ from tests.support.weights import WEIGHTS, build
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A list of the readings of a clock that advances by a second per reading."""
+    """The readings of a clock that advances by a second per reading."""
     seen: list[float] = []
     seconds = itertools.count()
 
@@ -157,7 +157,7 @@ def test_a_draft_whose_scores_are_nan_fails_in_its_first_step(
     name: str, sampling: Sampling, execution: Callable[[], Execution], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Reading a head refuses such weights, so its weights become NaN after that."""
+    """A head with such weights is refused when it is read, so its weights change after that."""
     target, method = Target(random_llama(layers=8), execution()), get(name)
     assert method.weights
     folder = WEIGHTS[method.weights](target, tmp_path / name)

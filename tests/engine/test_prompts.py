@@ -1,4 +1,4 @@
-"""Prompts replayed as graphs: they are padded, and give what eager prefills give."""
+"""Prompts that are replayed as graphs are padded, and give what eager prefills give."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -35,7 +35,7 @@ LAST_ROW = Needs(hidden=True, layer_inputs=(1,))
 
 
 def prompt_of(length: int) -> tuple[int, ...]:
-    """Random tokens, none of which is 0, the token of the padding."""
+    """Random tokens other than 0, the token of the padding."""
     generator = torch.Generator().manual_seed(length)
     return tuple(torch.randint(3, 50, (length,), generator=generator).tolist())
 
@@ -43,7 +43,10 @@ def prompt_of(length: int) -> tuple[int, ...]:
 def answers(
     target: Target, name: str, folder: Path, lengths: Sequence[int], sampling: Sampling
 ) -> list[tuple[object, ...]]:
-    """Tokens and steps of two turns after each prompt; the second has the first one's answer."""
+    """The tokens and steps of two turns for each prompt.
+
+    The second turn follows the first answer.
+    """
     drafter = build(name, target, folder)
     turns: list[tuple[object, ...]] = []
     for length in lengths:
@@ -83,7 +86,7 @@ def test_a_draft_layer_reads_prompts_in_recordings_from_the_memory_of_the_target
     graphs = Graphs(TraceRecorder())
     target = Target(random_llama(layers=8), graphs)
     drafter = build(name, target, tmp_path, {"arch": "prefix-mlp"} if name == "hydra" else {})
-    for length in (20, 31, 257):  # the first makes the room, the last is read eagerly
+    for length in (20, 31, 257):  # the first reserves memory, the last is read eagerly
         decode(target, drafter, Request(prompt_of(length), BUDGET))
         decode(target, drafter, Request(prompt_of(length), BUDGET))
     by_name = {captured.function.__name__: captured for captured in graphs._captured.values()}
@@ -124,7 +127,7 @@ def check_prefills(model: PreTrainedModel, lengths: Sequence[int]) -> Graphs:
 def test_a_replayed_prefill_gives_the_logits_states_and_cache_of_an_eager_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
+    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # as on a GPU
     model = random_model(name) if name in FUSED else random_of(config_of(name))
     graphs = check_prefills(model, (1, 16, 17, 65, 100))
     assert graphs.num_recordings == 4 * 3  # sizes and needs

@@ -1,6 +1,6 @@
-"""A target whose layers are spread over two GPUs, as tensors with only shapes and devices.
+"""A target whose layers are spread over two GPUs. Tensors have only shapes and devices.
 
-Models made from a source of tensors.
+Models that are made from a source of tensors.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ NUM_LAYERS = 4
 
 
 class Empty:
-    """The weights of a small Llama; only their shapes matter."""
+    """The weights of a small Llama, of which only the shapes matter."""
 
     name = "empty"
     config: Mapping[str, Any] = config_of("llama", num_hidden_layers=NUM_LAYERS).to_dict()
@@ -71,7 +71,7 @@ def test_a_drafter_gets_all_that_it_needs_on_the_first_gpu(target: Target) -> No
             assert forward.hidden is not None
             tensors = (forward.logits, forward.hidden, *forward.layer_inputs.values())
             assert numbers(tensor.device for tensor in tensors) == [0] * 5
-    target.commit([1])  # no beginning of a chain, so rows are copied on both
+    target.commit([1])  # the path does not begin the chain, so both GPUs copy rows
 
 
 def test_the_first_layers_alone_end_before_the_others(target: Target) -> None:
@@ -90,7 +90,7 @@ def test_the_first_layers_alone_end_before_the_others(target: Target) -> None:
     [
         ([1, 3], [0, 1, 1, 1]),
         ([3, 1], [0, 0, 0, 1]),
-        ([-5, 1], [1, 1, 1, 1]),  # drafters and head fill the first
+        ([-5, 1], [1, 1, 1, 1]),  # drafters and head fill the first GPU
         ([1, 1, 2], [0, 1, 2, 2]),
     ],
 )

@@ -1,6 +1,6 @@
 """The target over trees, with the model families that use the fused layers.
 
-Tree decoding on each model class: equal to `generate`, or refused with the reason.
+Tree decoding on each model class equals `generate`, or is refused with the reason.
 """
 
 import json
@@ -83,7 +83,7 @@ ARCHITECTURES = {
 def random_model(name: str) -> PreTrainedModel:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(deepcopy(ARCHITECTURES[name])).double().eval()
-    model.config._experts_implementation = "eager"  # the others take no float64
+    model.config._experts_implementation = "eager"  # the other implementations take no float64
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:
@@ -94,7 +94,7 @@ def random_model(name: str) -> PreTrainedModel:
 
 
 class Oracle(Drafter):
-    """Knows the answer and adds wrong siblings, so that every step commits a branch."""
+    """A drafter that knows the answer. It adds wrong siblings, so every step commits a branch."""
 
     def __init__(self, answer: list[int], depth: int = 3) -> None:
         self.answer, self.depth = answer, depth
@@ -127,7 +127,7 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
     target, plain = random_target(), random_target()
     target.prefill((1, 5, 6), num_new=4)
     layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
-    for _ in range(100):  # far beyond the capacity that was reserved
+    for _ in range(100):  # far beyond the reserved capacity
         target.forward(DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5))
         target.commit([0, 2, 3])
     plain.prefill((1, 5, 6, *(7, 8, 9) * 100))
@@ -194,7 +194,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name_without_a_warning_of_transf
         load_in(folder)
     assert transformers_warnings == []
     logging.get_logger("transformers").warning("after")
-    assert transformers_warnings == ["after"]  # its level is what it was
+    assert transformers_warnings == ["after"]  # the level is restored
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_request_that_cannot_be_completed_is_refused(
 
 PROMPT = (1, 7, 8, 9, 10, 11)
 EAGER = {"falcon", "phimoe"}
-"""Model types whose code copies from the host, which a capture on a GPU refuses."""
+"""Model types whose code copies from the host, which fails in a capture on a GPU."""
 NEEDS = Needs(hidden=True, layer_inputs=(0, 2), all_prompt_positions=True)
 
 

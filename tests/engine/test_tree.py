@@ -22,7 +22,7 @@ def parent_lists(draw: st.DrawFn) -> list[int]:
 
 
 def children_of(parents: list[int], node: int) -> list[int]:
-    """The children of a node, in their order. The root is its own parent, but not its child."""
+    """The children of a node, in order. The root is its own parent, but not its own child."""
     children = []
     for child, parent in enumerate(parents):
         if child and parent == node:
@@ -69,7 +69,7 @@ def logits_for(best: list[int], vocab: int = 10) -> Tensor:
 
 
 def judged(draft: DraftTree, best: list[int]) -> Verdict:
-    """The lossless rule's verdict, if `best` are the target's best tokens after the nodes."""
+    """The lossless rule's verdict, where `best` are the target's best tokens after the nodes."""
     logits = logits_for(best)
     chosen = lossless(draft, logits, sampler())
     return Verdict.read(chosen)

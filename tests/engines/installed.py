@@ -23,7 +23,7 @@ TASKS = "gsm8k,alpaca"
 
 @dataclass(frozen=True)
 class Installed:
-    """An engine, with the model as it names it and every method that it can run.
+    """An engine, its name of the model, and every method that it can run.
 
     Without a `command`, specbench finds the engine itself.
     """
@@ -35,7 +35,7 @@ class Installed:
 
 
 def installed(name: str) -> Installed:
-    """An engine; skips the test without one."""
+    """An engine. The test is skipped if it is not installed."""
     variable, usual = _COMMANDS[name]
     given = os.environ.get(variable)
     is_in_wheel = name == "llamacpp" and find_spec("xllamacpp")

@@ -33,7 +33,7 @@ ASKED = [{"role": "user", "content": QUESTION}]
 NUM_TOKENS, CONTEXT = 64, 2048
 QUESTIONS = ("/v1/models", "/version", "/props", "/get_server_info", "/metrics")
 _LEFT_OUT = ("_bucket", "_created", "# ", "python_", "process_", "http_")
-"""Lines of metrics that are not kept: they are many, and nothing reads them."""
+"""Lines of metrics that are left out, since there are many and nothing reads them."""
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def long_prompt(prompt: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def exchange(root: str, path: str, body: dict[str, Any] | None = None) -> Exchange:
-    """One request and its response, with any status."""
+    """A request and its response, whatever the status."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Connection": "close"}
     request = urllib.request.Request(root + path, data=data, headers=headers)

@@ -1,4 +1,4 @@
-"""Real engines that are killed or hang: failed samples with reasons, and no process left behind."""
+"""Real engines that are killed or hang: samples fail with reasons, and no process is left."""
 
 import subprocess
 import sys
@@ -24,9 +24,9 @@ Running = tuple[subprocess.Popen[bytes], list[psutil.Process]]
 
 @contextmanager
 def running(name: str, folder: Path, *more: str) -> Iterator[Running]:
-    """A run of an engine in a process of its own, once it has a sample, and those of the engine.
+    """The process of a run that has a sample, and the processes of its engine.
 
-    Neither the run's own process nor the keeper is among these.
+    The latter include neither the run's own process nor the keeper.
     """
     engine = installed(name)
     words = [

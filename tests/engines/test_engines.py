@@ -1,4 +1,4 @@
-"""Real serving engines on `tiny`: the same greedy answers as ours, and the same accepted tokens.
+"""Real serving engines on `tiny` give the same greedy answers as ours, and accept the same tokens.
 
 They take minutes to start. `make test-engines` runs them; CONTRIBUTING says how to install engines.
 """

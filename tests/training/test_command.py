@@ -174,9 +174,11 @@ def test_damaged_files_of_a_training_are_named_and_nothing_is_lost(
 
 
 def test_a_second_training_in_a_folder_waits_for_the_first(head: Path, train: Train) -> None:
-    with closing(LineFile(head / "training" / "log.jsonl")):
-        with error_with(UserError, "Another process is writing to", hint="another --out."):
-            train("medusa", is_resumed=True)
+    with (
+        closing(LineFile(head / "training" / "log.jsonl")),
+        error_with(UserError, "Another process is writing to", hint="another --out."),
+    ):
+        train("medusa", is_resumed=True)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ HEADS = Heads(2, 1, 16)
 
 
 class Failing:
-    """A kernel that cannot be launched, with a count of attempts."""
+    """A kernel that cannot be launched. It counts the attempts."""
 
     def __init__(self, error: Exception) -> None:
         self.num_calls = 0
@@ -107,7 +107,7 @@ def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
 
 
 class Refusing:
-    """A fake start-up check: reasons and fallbacks by the operation's name."""
+    """A fake start-up check, with the reasons and fallbacks of plain and of overlapped kernels."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
         self.wrong: dict[str, str] = {}

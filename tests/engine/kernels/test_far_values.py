@@ -1,4 +1,4 @@
-"""Values that only large steps have: attention far into a context, and many pairs of experts.
+"""Attention far into a context, and many pairs of experts, which only large steps have.
 
 Each check also finds a fault that is planted in its operation.
 """
@@ -39,7 +39,7 @@ class FarAttention(NamedTuple):
     heads: Heads
 
     def by(self, ops: Ops, window: int | None) -> Tensor:
-        """Outputs [masks, n, width] for each span of the cache."""
+        """The outputs [masks, n, width], for each span of the cache."""
         outputs = [
             ops.attend(self.queries, self.cached, mask, self.heads, window=window)
             for mask in self.masks
@@ -48,7 +48,7 @@ class FarAttention(NamedTuple):
 
 
 def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
-    """Queries that look for one key each, near and far, so that a part left out is seen."""
+    """Attention whose queries each look for one key, near or far, so that a missing part shows."""
     heads = Heads(1, group, 16)
     torch.manual_seed(start + group)
     num_cached = start + 256
@@ -56,7 +56,7 @@ def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
     layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
     queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
     seen_rows = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
-    queries += 3 * rows[seen_rows, : heads.dim].repeat(1, group)  # the key of a row for each query
+    queries += 3 * rows[seen_rows, : heads.dim].repeat(1, group)  # each query has a key added
     cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
     masks = [
         TreeMask(
@@ -80,11 +80,11 @@ def test_attention_is_right_far_into_a_long_context(
 
 
 class FirstSplits:
-    """A planted fault: the sums of the last part of the cache are left out."""
+    """A planted fault that leaves out the sums of the last part of the cache."""
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*operands: Any, **options: Any) -> None:
-            num_splits = 6  # place of the argument
+            num_splits = 6  # the argument's index
             fewer = [*operands]
             fewer[num_splits] -= 1
             join_splits[grid](*fewer, **options)
@@ -104,7 +104,7 @@ def test_a_part_of_a_long_context_that_is_left_out_is_found(
 
 
 def error_of_experts(num_rows: int, dtype: torch.dtype) -> float:
-    """Relative error of the sums of two chosen experts per row."""
+    """The relative error of the sums of two chosen experts for each row."""
     x, experts, ids, shares = drawn(num_rows)
     expected = by_hand(x, experts, ids, shares)
     experts = Experts(experts.gate_up.to(DEVICE, dtype), experts.down.to(DEVICE, dtype))

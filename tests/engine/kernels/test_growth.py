@@ -1,4 +1,4 @@
-"""The kernels of a growing draft tree compute the same as torch, and few are launched per level."""
+"""The kernels that grow a draft tree compute the same as torch. A level launches few of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAUNCHED = {
 
 @pytest.mark.parametrize(("k", "levels"), [(1, 4), (3, 3), (10, 4)])
 def test_beams_follow_each_other_as_with_torch(k: int, levels: int) -> None:
-    """Each beam's mask extends the mask of the beam before."""
+    """Each beam's mask extends the mask of the previous beam."""
     kernels = TritonOps(8)
     generator = torch.Generator().manual_seed(k)
     sees_itself = additive(torch.eye(k, device=DEVICE) > 0, torch.float16)

@@ -157,7 +157,7 @@ def test_topk_log_probabilities_equal_a_sort(vocab_size: int) -> None:
     logits[1] = -torch.inf
     logits[1, 2] = 1.0
     logits[1, 5] = 2.0
-    logits[2, 1::2] = 9.0  # of equal logits, the first is chosen
+    logits[2, 1::2] = 9.0  # the first of equal logits is chosen
     k = min(vocab_size, 12)
     log_probs, ids = KERNELS.topk_logprobs(logits, k)
     expected = logits.log_softmax(-1).sort(descending=True, stable=True)
@@ -200,7 +200,7 @@ SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 def assert_equal_steps(
     model: Any, name: str, folder: Path, request: Request, **options: str
 ) -> None:
-    """Decode a request with torch's operations and with kernels: tokens and steps are equal."""
+    """Decode a request with torch's operations and with kernels, and compare tokens and steps."""
     by_torch = Target(deepcopy(model))
     by_kernels = Target(model, Execution(KERNELS))
     expected = decoded(by_torch, name, folder, [request], **options)

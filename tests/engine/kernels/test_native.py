@@ -1,4 +1,4 @@
-"""Tests of the compiled operations: torch's results, and bits that do not depend on other rows."""
+"""The compiled operations have torch's results, and a row's bits do not depend on other rows."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ except BuildError as reason:
 
 KINDS = [(torch.float32, CC), (torch.bfloat16, CC)]
 for name, flag in {"amx_bf16": "-mno-amx-bf16", "avx512f": "-mno-avx512f"}.items():
-    if name in native_build._processor():  # all ways to multiply
+    if name in native_build._processor():  # cover all ways to multiply
         KINDS.append((torch.bfloat16, f"{CC} {flag}"))
 HEADS = Heads(num_kv=2, group=3, dim=64)
 KV_SHAPES = [(2, 64)] * 2

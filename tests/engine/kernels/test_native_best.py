@@ -1,4 +1,4 @@
-"""Tests of the compiled operations of drafts: the best tokens, and the levels of heads."""
+"""The compiled operations of drafting: the best tokens, and the levels of heads."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def ops(request: pytest.FixtureRequest) -> NativeOps:
 @pytest.mark.parametrize("size", [1, 7, 64, 65, 1000, 4099])
 @pytest.mark.parametrize("k", [1, 3, 10, 64])
 def test_best_tokens_are_the_first_of_a_stable_sort(ops: NativeOps, size: int, k: int) -> None:
-    """Of equal logits, which are frequent in bfloat16, the first comes first."""
+    """Equal logits, which are frequent in bfloat16, keep their order."""
     k = min(k, size)
     generator = torch.Generator().manual_seed(size)
     wider = 4 * torch.randn(9, size + 3, generator=generator)
@@ -75,7 +75,7 @@ def test_a_k_too_large_for_native_code_is_left_to_torch(ops: NativeOps) -> None:
 
 @pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
 def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
-    """All levels of a draft in native code: the same trees, so the same steps."""
+    """All levels of a draft in native code give the same trees, and so the same steps."""
 
     def drafted_with(operations: Ops) -> Completion:
         target = load_in(TINY / "target", execution=Execution(operations))
@@ -103,7 +103,10 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
 def test_levels_in_one_call_equal_levels_in_a_call_each(
     ops: NativeOps, name: str, maker_args: dict[str, bool], depth: int, tmp_path: Path
 ) -> None:
-    """Scores have the same bits. Equal scores, frequent in bfloat16, may be in another order."""
+    """Scores have the same bits.
+
+    Equal scores, which are frequent in bfloat16, may change places.
+    """
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
     drafter = build(name, target, tmp_path, maker_args, depth=depth, top_k=5)

@@ -1,4 +1,4 @@
-"""The library of compiled operations: its build, its folder, and what makes either fail."""
+"""The library of compiled operations: its build, its folder, and how both can fail."""
 
 import os
 import subprocess
@@ -92,9 +92,7 @@ def test_a_library_that_may_not_be_ours_is_made_anew(
 def test_a_folder_of_others_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_owned: bool
 ) -> None:
-    """The folder's owner, or anyone who can replace it through the parent folder, could put any
-    code into it.
-    """
+    """Whoever owns the folder, or can replace it through its parent, could put any code into it."""
     if is_owned:
         tmp_path.chmod(0o777)
     else:

@@ -32,7 +32,7 @@ LARGE = {
     **SMALL, "layers": 2, "hidden_size": 5120, "intermediate_size": 13824,
     "num_attention_heads": 40, "num_key_value_heads": 40,
 }  # fmt: skip
-"""Layers as small as an EAGLE head's, and layers of vicuna-13b's size."""
+"""The layers of SMALL are as small as an EAGLE head's, those of LARGE as large as vicuna-13b's."""
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +41,7 @@ pytestmark = [
 
 
 TREES = [1, 2, 16, 17, 26, 33, 60, 64]
-"""Nodes of a tree."""
+"""Numbers of nodes of a tree."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_replays_with_and_without_overlap_are_equal_bit_for_bit(
     for target in targets(is_large):
         with target.capture(needs):
             target.prefill(range(3, 3 + num_committed))
-            for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs
+            for _ in range(NUM_REPLAYS):  # each follows the launches of torch that fill its inputs
                 forward = target.forward(tree)
                 assert forward.hidden is not None
                 outputs = forward.logits, forward.hidden, *forward.layer_inputs.values()

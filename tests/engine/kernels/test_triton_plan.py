@@ -1,4 +1,4 @@
-"""Launch plans, which are plain arithmetic: neither a GPU nor Triton is needed."""
+"""Launch plans, which are plain arithmetic and need neither a GPU nor Triton."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS = {
 ROWS = (1, 2, 6, 10, 16, 17, 26, 33, 60, 64, 100)
 SPANS = (1, 31, 32, 33, 256, 768, 1024, 4096, 32768)
 CASES = [*product(GPUS.values(), LAYERS.values(), ROWS, SPANS, (2, 4))]
-"""Processors, heads, rows, span and bytes of a number."""
+"""The processors, heads, rows, span, and bytes per number of each case."""
 
 
 def planned(
