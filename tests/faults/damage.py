@@ -1,4 +1,4 @@
-"""Damage that several areas do: to bytes, to values, to tensors, and to files as a whole."""
+"""The damage that several areas do to bytes, values, tensors and whole files."""
 
 import os
 import pickle
@@ -22,7 +22,10 @@ class Code:
 
 
 def damaged(random: Random, content: bytes) -> bytes:
-    """The content cut, with flipped bits, or with a stretch replaced, often near its beginning."""
+    """The content with its end cut off, with flipped bits, or with a stretch replaced.
+
+    The damage is often near the beginning.
+    """
     changed, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
     start, kind = random.randrange(size + 1), random.randrange(4)
     if kind == 0:
@@ -63,7 +66,7 @@ def replace_file(random: Random, file: Path) -> None:
 def change_value(
     random: Random, container: Any, values: Sequence[Any], more: Sequence[str] = ()
 ) -> None:
-    """Replace or remove one value in nested lists and dicts; `more` are keys that it may add."""
+    """Replace or remove one value in nested lists and dicts. `more` are keys that may be added."""
     while keys := (
         [*container, *more] if isinstance(container, dict) else [*range(len(container))]
     ):

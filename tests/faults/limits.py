@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def file_size_limit(num_bytes: int) -> Iterator[None]:
-    """Let no file grow beyond this size: a write beyond it is cut short, and the next one fails."""
+    """Let no file grow beyond this size. A write beyond it is cut short, and the next one fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))

@@ -1,4 +1,4 @@
-"""Processes that attacks end. Each is a fork of a process with the imports of all areas."""
+"""Processes that attacks end. Each is a fork of a process that has imported all areas."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ from tests.faults import areas
 Work = Callable[..., object]
 POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
-"""Events of Python that come before a file is opened, moved or removed."""
+"""Audit events that Python raises before a file is opened, moved or removed."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -33,7 +33,7 @@ def start(work: Work, *arguments: object) -> BaseProcess:
 
 
 def finish(process: BaseProcess, *allowed: int) -> int:
-    """Wait for the end of a process. Returns its exit code, which has to be 0 or allowed."""
+    """Wait for the end of a process, and return its exit code, which must be 0 or allowed."""
     process.join(60)
     assert process.exitcode in (0, *allowed), f"the process ended with {process.exitcode}"
     return process.exitcode
@@ -50,7 +50,7 @@ def send(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: 
 
 
 def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> int:
-    """End a process by a signal. Returns its exit code."""
+    """End a process by a signal, and return its exit code."""
     send(process, how, ready, wait_s)
     process.join(60)
     assert process.exitcode is not None, f"the process goes on after {how.name}"
@@ -58,7 +58,10 @@ def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: f
 
 
 def kill_at_a_write(random: Random, folder: Path, work: Work, *arguments: object) -> bool:
-    """Start the work and kill it at a written byte or at a change of a file; False if it ended."""
+    """Start the work and kill it at a written byte or at a change of a file.
+
+    Return False if it ended before that.
+    """
     num_bytes = random.randrange(30_000) if random.random() < 0.5 else -1
     process = start(_work_until, num_bytes, random.randrange(30), folder, work, *arguments)
     return finish(process, -signal.SIGKILL, -signal.SIGXFSZ) != 0

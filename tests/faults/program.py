@@ -34,7 +34,7 @@ from tests.support.watching import Watcher
 
 
 def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
-    """Run a command in a folder. Its exceptions are raised: a user would see a raw traceback.
+    """Run a command in a folder. Its exceptions are raised, since a user would see a raw traceback.
 
     An exit code of 2 comes with an error message, and 0 without one.
     """
@@ -59,11 +59,11 @@ def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
 
 
 without_plots = partial(patch, "specbench.report.build.make_plots", lambda report: ())
-"""Reports without plots, which take seconds."""
+"""Within this context, reports have no plots, which take seconds."""
 
 
 def ran(spec: RunSpec, folder: Path) -> Run:
-    """A run in a folder, as the command line makes it."""
+    """Run a plan in a folder, as the command line does."""
     quiet_libraries()
     with chdir(folder), patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
         plan, view = make_plan(spec, is_offline=True), progress_view(is_quiet=True)
@@ -74,7 +74,7 @@ def fake_run(
     path: Path, methods: Mapping[str, Answer], num_prompts: int, view: Progress | None = None,
     **values: Any,
 ) -> None:  # fmt: skip
-    """A run of fake methods on prompts of two turns, new or resumed, in milliseconds."""
+    """Run fake methods on prompts of two turns, or resume the run. It takes milliseconds."""
     tasks = {"gsm8k": num_prompts - num_prompts // 2, "alpaca": num_prompts // 2}
     prompts = {
         task: [Prompt(f"{task}/{i}", "", ("one", "two")) for i in range(number)]

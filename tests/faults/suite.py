@@ -27,14 +27,14 @@ from specbench.errors import time_limit
 from tests.faults import areas
 
 _BATCH_SIZE = 25
-"""Attacks of a batch, which a process makes one after the other."""
+"""The number of attacks that a process makes, one after the other."""
 LONGEST_S = 120
-"""Seconds after which the program counts as hanging."""
+"""The seconds after which the program counts as hanging."""
 
 
 @dataclass(slots=True)
 class Result:
-    """The result of an area. `failures` are reasons by seed."""
+    """The result of an area. `failures` has the reason of each seed that failed."""
 
     area: str
     seeds: range
@@ -51,14 +51,14 @@ def load_area(name: str) -> Any:
 
 
 def run_areas(seeds_by_area: Mapping[str, range], num_jobs: int) -> list[Result]:
-    """Attack areas with these seeds, `num_jobs` batches at once, each in a process of its own."""
+    """Attack areas with these seeds. `num_jobs` batches run at once, each in its own process."""
     batches = [
         (name, seeds[start : start + _BATCH_SIZE])
         for name, seeds in seeds_by_area.items()
         for start in range(0, len(seeds), _BATCH_SIZE)
     ]
     results = {name: Result(name, seeds) for name, seeds in seeds_by_area.items()}
-    os.environ["OMP_NUM_THREADS"] = "1"  # threads of several jobs wait for each other
+    os.environ["OMP_NUM_THREADS"] = "1"  # the threads of several jobs would wait for each other
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
         for batch_result in pool.map(_run_batch, *zip(*batches, strict=True)):
@@ -79,7 +79,7 @@ def _run_batch(name: str, seeds: range) -> Result:
                     attack(Random(seed), Path(folder))
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # any exception of an attack is its failure
+            except BaseException as error:  # an attack fails with any exception
                 last_call = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(last_call.filename).name}, line {last_call.lineno}"
                 result.failures[seed] = f"{type(error).__name__} ({where}): {error}"
@@ -88,7 +88,7 @@ def _run_batch(name: str, seeds: range) -> Result:
 
 
 def table(results: list[Result]) -> str:
-    """One line per area, and the sum of seconds: tries, failures, seeds and seconds."""
+    """A table of the areas' tries, failures, seeds and seconds, and the sum of the seconds."""
     lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
     for result in results:
         seeds = f"{result.seeds.start} to {result.seeds.stop - 1}"

@@ -1,4 +1,4 @@
-"""Runs made from other runs: a header with another value, records with other times."""
+"""Runs made from other runs, with different values in the header or different times."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -12,7 +12,10 @@ from tests.support.headers import values_of
 
 
 def with_header(run: Run, **changes: Any) -> Run:
-    """The run with these values at dotted paths, a double underscore standing for a dot."""
+    """The run with these values at dotted paths of its header.
+
+    A double underscore stands for a dot.
+    """
     header = values_of(run.header)
     for path, setting in changes.items():
         *parents, last = path.split("__")
@@ -44,7 +47,7 @@ def slower(run: Run, factors: Mapping[str, float]) -> Run:
 
 
 def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> Run:
-    """The run with these numbers of requests at once, and at each of them slower methods."""
+    """The run at each of these numbers of requests at once, with the methods slowed as given."""
     records = [
         replace(record, key=replace(record.key, concurrency=load))
         for load, factors in loads.items()
@@ -54,7 +57,7 @@ def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> Run:
 
 
 def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> Run:
-    """A pool of runs like this one, in which the seconds of each method differ by this spread."""
+    """A pool of runs like this one. Between runs, each method's seconds differ by this spread."""
     draw = random.Random(seed)
     methods = sorted({record.key.method for record in run.records})
     return Run.pooled(

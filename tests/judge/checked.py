@@ -1,4 +1,4 @@
-"""Cells of the checks of a gate."""
+"""The cells that the checks of a gate are about."""
 
 from specbench.analysis.cells import CellKey
 from specbench.judge.checks import Check, CheckedRun
@@ -10,7 +10,7 @@ def cell(check: Check) -> CellKey:
 
 
 def failed_cells(gate: CheckedRun, name: str) -> set[tuple[str, str]]:
-    """Method and task of each failed check of this name."""
+    """The method and task of each failed check with this name."""
     cells = [cell(failure) for failure in gate.failures if failure.name == name]
     return {(failed.method, failed.task) for failed in cells}
 

@@ -1,4 +1,4 @@
-"""Sound runs on disk, and changes of their lines."""
+"""Sound runs on disk, and changes to their lines."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ Change = Callable[[list[dict[str, Any]]], None]
 def good_header(
     *, is_original: bool = True, files: dict[str, Any] | None = None, **changes: Any
 ) -> RunHeader:
-    """The header with these values changed; or with the model's files alone, and no commit."""
+    """The header with these values changed. `files` describe the model in place of its commit."""
     header = make_header(merged(HEADER, changes))
     if files:
         described = convert(files, dict[str, FileHeader])
@@ -84,7 +84,7 @@ def store(
 
 
 def rewrite(folder: Path, change: Change) -> Path:
-    """The run with its lines changed as plain values."""
+    """Change the lines of a stored run as plain values. Return its folder."""
     file = folder / "samples.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     change(lines)

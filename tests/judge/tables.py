@@ -18,7 +18,7 @@ hardware = "not stated"
 
 
 def write_table(folder: Path, cells: str) -> str:
-    """Write a table with these cells, the lines of its CSV file; return its name."""
+    """Write a table with these cells, which are the lines of its CSV file. Return its name."""
     (folder / "mine.toml").write_text(_DESCRIPTION)
     (folder / "mine.csv").write_text(cells)
     return str(folder / "mine")

@@ -20,7 +20,7 @@ BASELINE = with_header(full_run(id="old"), **REPEATABLE)
 
 
 def changed(samples: int, of_step: int = 1, **header: Any) -> Run:
-    """A run in which SpS splits steps of its first answers on GSM8K in two."""
+    """A run in which SpS splits some steps of its first answers on GSM8K in two."""
 
     def split(record: Record) -> Record:
         number = int(record.key.sample_id.rpartition("/")[2])
@@ -36,7 +36,7 @@ def changed(samples: int, of_step: int = 1, **header: Any) -> Run:
 
 
 def steps(run: Run, baseline: Run = BASELINE, max_drop: float = 0.02) -> list[Check]:
-    """The checks of equal answers."""
+    """The checks of the steps of equal answers."""
     gate = check(run, baseline, Allowed(speed="never", max_mat_drop=max_drop))
     return [gate_check for gate_check in gate.checks if gate_check.name == "steps"]
 
@@ -93,7 +93,7 @@ def test_what_rounds_or_draws_otherwise_is_not_judged_so(header: dict[str, Any])
 
 @pytest.mark.parametrize(("method", "texts"), [("sps", []), ("vanilla", ["2 of 8 equal answers"])])
 def test_an_answer_after_another_dialogue_is_no_pair(method: str, texts: list[str]) -> None:
-    """Vanilla's answers are in the prompts of all methods' second turns."""
+    """The second turns of all methods follow vanilla's answers."""
 
     def with_second_turn(run: Run, first: int) -> Run:
         records = []
@@ -121,7 +121,7 @@ def test_recorded_passes_are_equal(name: str) -> None:
     }
 
     def only(number: int) -> Run:
-        """One pass as a run of its own."""
+        """One pass, as a separate run."""
         records = tuple(
             replace(record, key=replace(record.key, repeat=0))
             for record in run.records

@@ -1,4 +1,4 @@
-"""Where two runs accept differently: MAT by position, context and turn under an explanation."""
+"""Where two runs accept differently: an explanation shows MAT by position, context and turn."""
 
 import json
 from collections import defaultdict
@@ -29,11 +29,11 @@ from tests.support.printing import printed
 METHOD = "eagle2"
 RUN = full_run(("vanilla", METHOD), ("gsm8k",), num_samples=30)
 CHANGE_AT = 32
-"""Tokens of an answer after which the changed run accepts one draft token less."""
+"""The position from which on the changed run accepts one draft token less in each step."""
 
 
 def starts(record: Record) -> Iterator[tuple[int, int]]:
-    """The position of each step and its tokens."""
+    """The position and the number of tokens of each step."""
     position = 1
     for length in record.accept_lengths:
         yield position, length
@@ -41,7 +41,7 @@ def starts(record: Record) -> Iterator[tuple[int, int]]:
 
 
 def less_later(record: Record) -> Record:
-    """The answer with steps of two tokens or more split in two, from a position on."""
+    """The answer. From `CHANGE_AT` on, steps of two or more tokens are split in two."""
     if record.key.method != METHOD:
         return record
     lengths: list[int] = []
@@ -52,7 +52,7 @@ def less_later(record: Record) -> Record:
 
 
 def walked(run: Run, low: int, high: int) -> dict[str, list[int]]:
-    """The lengths of the steps that begin in a range of positions, by prompt."""
+    """For each prompt, the lengths of the steps that begin in a range of positions."""
     lengths = defaultdict(list)
     for record in run.records:
         if record.key.method == METHOD:

@@ -1,4 +1,4 @@
-"""Explanations of cells of published tables: what their totals give, bounded by their digits."""
+"""Explanations of the cells of published tables, which their digits make uncertain."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_printed_digits_bound_a_factor(table: str) -> None:
     }
     assert bounds["MAT"] == pytest.approx((3.45, 3.55))  # the column is printed as 3.5 and 2.80
     assert bounds["the rest"] == pytest.approx((3.025 / 3.55, 3.035 / 3.45))
-    # 2 is in a column of two digits
+    # 2 stands in a column with two digits
     (explanation,) = explain_cells([f"{table}eagle/chat,load=8"]).explanations
     (rest,) = [row for row in explanation["factors"] if row["factor"] == "the rest"]
     assert rest["low_by_digits"] == pytest.approx(1.995 / 2.85)

@@ -1,4 +1,4 @@
-"""Explanations of answers from other tools' files: published ones, and runs written as theirs."""
+"""Explanations of answers in other tools' files: published files, and runs in their formats."""
 
 import json
 from collections import defaultdict
@@ -42,7 +42,7 @@ EAGLE = "eagle/llama-2-chat-70b-fp16-{}-in-temperature-0.0.jsonl"
 
 
 def text_of(explanation: Explanation) -> str:
-    """What a terminal shows, in one line."""
+    """The text that a terminal shows, as one line."""
     return " ".join(printed(partial(print_explanation, explained_document([explanation]))).split())
 
 
@@ -102,7 +102,7 @@ def test_medusas_repeats_differ_by_time_alone_and_without_a_claim(tmp_path: Path
 
 
 def written(folder: Path, *passes: Run) -> Run:
-    """The runs, written as EAGLE's answers and read back as the passes of one run."""
+    """The runs, written as answers of EAGLE and read back as the passes of one run."""
     files = [
         parse_file(str(path))
         for number, run in enumerate(passes)
@@ -112,7 +112,7 @@ def written(folder: Path, *passes: Run) -> Run:
 
 
 def quotient_of_rates(run: Run) -> float:
-    """EAGLE's formula: the mean over questions of tokens/s, over vanilla's."""
+    """EAGLE's formula: the mean tokens/s of the questions, divided by vanilla's mean."""
     rates = defaultdict(list)
     questions = defaultdict(list)
     for record in run.records:

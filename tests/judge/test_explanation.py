@@ -1,4 +1,4 @@
-"""Explanations of runs: planted differences against an independent walk over the records."""
+"""Explanations of runs. An independent walk over the records finds the same differences."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def rows_of(run: Run, method: str) -> list[Row]:
 
 
 def speed(rows: Iterable[Row], fewer: int = 0) -> float:
-    """S, with this number of tokens of the method's answers left out."""
+    """The speedup, with this number of tokens left out of each of the method's answers."""
     tokens, wall_s, base_tokens, base_wall_s = (
         sum(column)
         for column in zip(
@@ -119,7 +119,7 @@ def walk(
     printed_number: Callable[..., float] = mean_of_tasks,
     fewer: int = 0,
 ) -> dict[str, float]:
-    """The factors of one side."""
+    """The factors of one of the two runs."""
     common = [row for row in rows if row.turn in shared]
 
     def total(name: str) -> float:
@@ -189,7 +189,7 @@ def test_a_planted_difference_is_the_factor_of_an_independent_walk(
 
 
 def ratios_per_question(rows: Iterable[Row], fewer: int = 0) -> float:
-    """Macro: the mean of the questions' own quotients, of one pass."""
+    """The macro average: the mean of the speedups of the questions, over one pass."""
     by_question = defaultdict(list)
     for row in rows:
         by_question[row.turn[:2]].append(row)
@@ -289,7 +289,7 @@ RUN = several(full_run(("vanilla", "eagle2"), num_samples=8, id="old"), 4)
 
 
 def cheaper(**changes: Any) -> Run:
-    """The runs with a baseline 1.5 times as slow, and another header."""
+    """The runs, with vanilla 1.5 times as slow and with these changes to the header."""
     slow = slower(RUN, {"vanilla": 1.5})
     return replace(RUN, header=with_header(slow, **changes).header, records=slow.records)
 

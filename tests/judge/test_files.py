@@ -1,4 +1,4 @@
-"""Checks of stored files: any damage is a fault, and any doubt keeps a run off the leaderboard."""
+"""Checks of stored files. Damage is a fault, and any doubt keeps a run off the leaderboard."""
 
 import json
 from pathlib import Path
@@ -68,9 +68,7 @@ def test_a_run_without_an_answer_is_not_sound(
 
 
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
-    """The answers of all workers together may take longer than the run, those of one worker may
-    not.
-    """
+    """Together, the answers of all workers may take longer than the run. Those of one may not."""
 
     def of_workers(*names: str) -> Change:
         def change(lines: list[dict[str, Any]]) -> None:
@@ -196,7 +194,7 @@ def test_weights_of_a_running_server_are_unknown_not_different(tmp_path: Path) -
 
 
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
-    """Untimed work and a slow vanilla may be honest: they are only reported."""
+    """Untimed work and a slow vanilla may be honest, so they are only reported."""
     remembering = run_of(of("pld", CHEATS["remembered_answers"].change), repeats=2)
     cheated = with_header(remembering, spec__values__repeats=2)
     slow = run_of(lambda answer: answer if answer.method == "vanilla" else stepping_fast(answer))

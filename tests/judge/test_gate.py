@@ -1,4 +1,4 @@
-"""Runs that pass and fail the gate."""
+"""Runs that pass the gate, and runs that fail it."""
 
 import random
 from collections import Counter
@@ -49,7 +49,7 @@ def changed(
 
 
 def fewer_accepted(record: Record) -> Record:
-    """The same tokens in more steps: every long step is split in two."""
+    """The same tokens in more steps. Every long step is split in two."""
     lengths: list[int] = []
     for length in record.accept_lengths:
         lengths += [length - 1, 1] if length > 1 else [length]
@@ -57,7 +57,7 @@ def fewer_accepted(record: Record) -> Record:
 
 
 def more_accepted(record: Record) -> Record:
-    """The same tokens in fewer steps: every second step joins the one before."""
+    """The same tokens in fewer steps. Every second step joins the previous one."""
     lengths = record.accept_lengths
     joined = [sum(lengths[start : start + 2]) for start in range(0, len(lengths), 2)]
     return replace(record, accept_lengths=tuple(joined))
@@ -69,7 +69,7 @@ def other_answer(record: Record) -> Record:
 
 
 def of(method: str, samples: Sequence[str] = ()) -> Callable[[Record], bool]:
-    """The records of a method, or those of some of its samples."""
+    """Select the records of a method, or of some of its samples."""
 
     def is_among(record: Record) -> bool:
         key = record.key
@@ -113,12 +113,12 @@ PASSES = make_run(several(RUN, 3).records, several(RUN, 3).header)
 
 
 def everywhere(method: str, name: str = "speed") -> Mapping[str, Collection[tuple[str, str]]]:
-    """The failed cells if a number of a method is worse on every task and in the mean."""
+    """The cells that fail if a number of a method is worse on every task and in the mean."""
     return {name: {(method, task) for task in EVERYWHERE}}
 
 
 class Case(NamedTuple):
-    """Each run with the cells that fail against the baseline, by kind of check."""
+    """A run, and the cells that fail against the baseline, by kind of check."""
 
     run: Run
     blamed: Mapping[str, Collection[tuple[str, str]]] = {}
@@ -319,7 +319,7 @@ def test_an_incomplete_run_is_stopped_and_a_baseline_that_lacks_records_is_repor
 def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
     shift: int, is_passed: bool
 ) -> None:
-    """All answers leave vanilla's at a near-tie in both runs, so that none stopped being equal."""
+    """In both runs, all answers leave vanilla's at a near-tie, so none of them became different."""
 
     def leaving(shift: int) -> Run:
         def change(record: Record) -> Record:
@@ -338,7 +338,7 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
 
 
 def spread(run: Run, seed: int = 1, sd: float = 0.1, methods: Collection[str] = EVERYBODY) -> Run:
-    """The run with times that vary between samples, as on a real machine."""
+    """The run, with times that vary between samples as on a real machine."""
     draw = random.Random(seed)
     factors = {record.key: draw.lognormvariate(0, sd) for record in run.records}
 
@@ -416,7 +416,9 @@ def test_the_model_is_named_and_other_settings_are_lines_below_the_fix() -> None
     assert lines == ["  pld: num_tokens 5 -> 3"]
     assert gate.exit_code == 3
     other_model = with_header(chose(3), model__name="large", model__label="Large")
-    with pytest.raises(UserError, match="of Large did not do the same work"):  # told first
+    with pytest.raises(
+        UserError, match="of Large did not do the same work"
+    ):  # this is refused first
         check(other_model, chose(5))
 
 
@@ -460,7 +462,7 @@ def test_sampled_answers_are_judged_by_their_audit_alone_and_skipped_without_one
 
 
 def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed() -> None:
-    """The token of a wrong child left 20 of 21 answers as they were."""
+    """The bug, which takes the token of a wrong child, left 20 of 21 answers unchanged."""
     run = full_run(("vanilla", "sps"), ("gsm8k",), num_samples=21)
     with_bug = changed(of("sps", ["gsm8k/3"]), other_answer, run)
     audited = replace(with_bug, audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
@@ -479,7 +481,7 @@ def test_what_is_allowed_is_read_as_shares() -> None:
 
 @pytest.mark.slow
 def test_equal_runs_pass_with_limits_of_zero_and_a_method_ten_percent_slower_does_not() -> None:
-    """A tenth of the trials of benchmarks/gate_errors.py: nine methods on six tasks."""
+    """These are a tenth of the trials of benchmarks/gate_errors.py: nine methods, six tasks."""
     simulator = Simulator(12, drift=0.0)
     nothing = Allowed(max_slowdown=0, max_mat_drop=0, max_mismatch=0.15)
     for pair in range(20):

@@ -1,4 +1,4 @@
-"""The site over many runs: rows, files, and the page in a browser."""
+"""The site of many runs: its rows, its files, and its page in a browser."""
 
 import json
 import re
@@ -30,8 +30,9 @@ CPU = "Example CPU 9000"
 
 @cache
 def runs() -> dict[str, Run]:
-    """Runs on two machines with two models, one of which has published numbers. One run is newer
-    and has few samples and another number of threads.
+    """Runs on two machines with two models, one of which has published numbers.
+
+    The run `few` is newer. It has few samples and another number of threads.
     """
     tiny = full_run(tasks=TASKS, num_samples=6)
     vicuna = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
@@ -88,7 +89,7 @@ def test_intervals_too_wide_for_a_claim_are_not_on_the_page(tmp_path: Path) -> N
 
 
 def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
-    """A run with options that its method has lost since then stays; an unreadable run is named."""
+    """A run stays although its method has lost an option since then. Unreadable runs are named."""
     tiny = runs()["tiny"]
     settings = {"source": "tuned", "paper": {"nope": 1, "total_tokens": 60}}
     lost = with_header(tiny, methods__pld__settings=settings)
@@ -209,7 +210,7 @@ return select.value;
 
 @pytest.mark.slow
 def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
-    assert problems_of(chromium, site / "index.html") == []  # errors, or a sideways scroll
+    assert problems_of(chromium, site / "index.html") == []  # errors, or sideways scrolling
     chromium.resize(1280)
     chromium.open(site / "index.html")
     assert "measured on 2 machines in 4 runs" in chromium.run("return document.body.innerText")
@@ -225,7 +226,7 @@ def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
     assert len(chromium.run(ROWS)) == 4
     chromium.run(CHOOSE("temperature", "1"))
     rows = chromium.run(ROWS)
-    assert len(rows) == 2 and "EAGLE-2" in rows[0]  # the fastest first
+    assert len(rows) == 2 and "EAGLE-2" in rows[0]  # the fastest comes first
     chromium.run(CHOOSE("method", "EAGLE-2"))
     chromium.run(CHOOSE("task", ""))
     assert len(chromium.run(ROWS)) == 3

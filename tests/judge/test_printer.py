@@ -1,4 +1,4 @@
-"""The same checks as a table, JSON and JUnit XML."""
+"""The same checks, as a table, as JSON and as JUnit XML."""
 
 import json
 from functools import partial

@@ -19,7 +19,7 @@ VLLM_RUN = RECORDED / "vllm-cpu"
 
 @pytest.fixture
 def compressed(tmp_path: Path) -> Path:
-    """A copy of a recorded run, whose records are compressed."""
+    """A copy of a recorded run. Its records are compressed."""
     folder = tmp_path / "vllm-cpu"
     shutil.copytree(VLLM_RUN, folder)
     return folder

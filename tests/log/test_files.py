@@ -1,4 +1,4 @@
-"""Run files with full disks, second writers, and other programs that replace them.
+"""Run files on full disks, with second writers, and with programs that replace them.
 
 The state of a run in its folder, and its audit, which is ignored if the run was continued after it.
 """

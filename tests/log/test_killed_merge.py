@@ -15,7 +15,7 @@ from tests.log.test_merge import FIRST, run_of
 
 
 def killed_at(call: int, joined: Run, folder: Path) -> bool:
-    """Write a run in a process that dies at this system call; False if it survived."""
+    """Write a run in a process that dies at this system call. Return False if it survived."""
     if child := os.fork():
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -24,7 +24,7 @@ def killed_at(call: int, joined: Run, folder: Path) -> bool:
     call_numbers = itertools.count(1)
 
     def dying(function: Callable[..., object]) -> Callable[..., object]:
-        """The function, which ends the process at the given call."""
+        """The function, wrapped so that it ends the process at the given call."""
 
         def counted(*args: object, **named: object) -> object:
             if next(call_numbers) == call:

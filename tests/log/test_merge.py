@@ -27,12 +27,12 @@ WHOLE = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
 
 
 def stored(run: Run, name: str, **changes: object) -> Run:
-    """The run with this id and folder, and with these changes of its header."""
+    """The run with this id and folder, and with these changes to its header."""
     return replace(with_header(run, id=name, **changes), path=Path("/nowhere") / name)
 
 
 def with_samples(numbers: Sequence[int]) -> Run:
-    """The whole run with these samples alone."""
+    """The whole run, reduced to these samples."""
     ids = {f"gsm8k/{number}" for number in numbers}
     return with_records(WHOLE, lambda record: record if record.key.sample_id in ids else None)
 
@@ -47,7 +47,7 @@ def origin_ids(run: Run) -> list[str]:
 
 
 def on_a_worker(run: Run, name: str, cpu_model: str) -> Run:
-    """The run as stored by a cluster with one worker, on a machine with this CPU."""
+    """The run as a cluster with one worker stores it. The worker's machine has this CPU."""
     of_worker = stored(with_records(run, lambda record: replace(record, worker="worker-1")), name)
     environment = with_header(run, environment__cpu__model=cpu_model).header.environment
     worker = WorkerHeader(node=cpu_model, gpu_ids=(), environment=environment)
@@ -117,7 +117,7 @@ def test_another_machine_is_merged_and_named() -> None:
 
 
 CUT = run_of([3, 4], "cut", num_records=12)
-"""A run that lacks four of its records."""
+"""A run, four of whose records are missing."""
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,14 @@ def test_findings_of_a_later_run_are_kept(
 
 
 def with_longer_prefills(run: Run, seconds: float) -> Run:
-    """The run with prefills that take this much longer."""
+    """The run, with prefills that take this many seconds longer."""
     return with_records(
         run, lambda record: replace(record, prefill_s=(record.prefill_s or 0) + seconds)
     )
 
 
 def copies() -> dict[str, list[Run]]:
-    """Two runs per disguise: one holds measurements of the other, with their times."""
+    """For each disguise, two runs. One has measurements of the other, with the same times."""
     both = replace(merged([FIRST, run_of([3, 4], "rest")]), path=None)
     backwards = replace(both, records=both.records[::-1])
     shorter = replace(FIRST, records=FIRST.records[1:])

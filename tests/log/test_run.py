@@ -1,6 +1,6 @@
 """Parts of a run: its records at one load, and categories as tasks.
 
-Pools of runs: each run is a unit of repetition.
+In a pool of runs, each run is a unit of repetition.
 """
 
 from dataclasses import replace
@@ -130,7 +130,7 @@ def test_runs_that_only_one_side_has_are_named() -> None:
 
 def test_pools_are_paired_run_by_run_and_pass_by_pass() -> None:
     def growing(record: Record) -> Record:
-        """A pass takes twice as long as the one before."""
+        """The record, in whose run each pass takes twice as long as the previous one."""
         factor = 2.0**record.key.repeat
         prefill_s, decode_s = record.prefill_s or 0, record.decode_s or 0
         return replace(record, prefill_s=factor * prefill_s, decode_s=factor * decode_s)

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: each writer's scratch file, and errors that name the file."""
+"""Files are replaced as a whole. Each writer has a scratch file, and errors name the file."""
 
 from __future__ import annotations
 

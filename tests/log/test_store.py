@@ -139,7 +139,7 @@ LINES = (record(0, phases=Phases(0.1, 0.1, 0.1, 0.1)), record(1))
 
 
 def written(path: Path, **changes: Any) -> Path:
-    """The samples of a run whose second line has these changes."""
+    """Write a run whose second line has these changes. Return its file of samples."""
     samples = store(path, make_header(HEADER), LINES) / "samples.jsonl"
     first, second = samples.read_text().splitlines()
     samples.write_text(f"{first}\n{json.dumps({**json.loads(second), **changes})}\n")
@@ -228,7 +228,7 @@ def test_a_failed_turn_counts_as_a_turn(tmp_path: Path) -> None:
 def test_steps_that_read_faster_than_the_memory_can_are_impossible(
     tmp_path: Path, decode_s: float, changes: dict[str, Any], *, is_possible: bool
 ) -> None:
-    """Three steps that read 1,000 bytes at 10,000 bytes/s take 0.3 s."""
+    """At 10,000 bytes/s, three steps that each read 1,000 bytes take 0.3 s."""
     roofline = {
         "bandwidth_bytes_per_s": 8000.0,
         "nominal_bytes_per_s": 10000.0,

@@ -23,7 +23,7 @@ TOKENS = tuple(range(10))
 
 
 def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
-    """Passes over prompts with times that differ by some percent, as on a real machine."""
+    """Passes over prompts, with times that differ by a few percent as on a real machine."""
     generator = np.random.default_rng(0)
     records = []
     for pass_number in range(num_passes):
@@ -41,7 +41,7 @@ def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
 
 
 def copied(records: Sequence[Record], jitter: float = 0.0, num: int = 6) -> list[Record]:
-    """The run with the first `num` answers of the first pass copied to the second."""
+    """The records. The first `num` answers of the second pass have the times of the first pass."""
     first = [answer for answer in records if answer.key.repeat == 0][:num]
     keys = {replace(answer.key, repeat=1): answer for answer in first}
     factor = 1 + jitter
@@ -80,7 +80,7 @@ def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
             lambda records: [replace(answer, token_ids=(1, 2)) for answer in copied(records)],
             "",  # so short that times may be equal by chance
         ),
-        (lambda records: rounded(records, 1e-6), ""),  # as those of servers are stored
+        (lambda records: rounded(records, 1e-6), ""),  # as the times of servers are stored
         (lambda records: rounded(records, 1e-3), "multiples of 1 ms"),
         (lambda records: rounded(records, 0.015625), "multiples of 15.625 ms"),
         (lambda records: rounded(records[: LEAST_TIMES // 2 - 1], 1e-3), ""),
@@ -105,7 +105,7 @@ def test_times_that_no_honest_clock_gives_are_found(
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_no_recorded_run_is_accused(path: Path) -> None:
-    """A run whose requests are drawn again, without repetition, is not accused either."""
+    """A run whose requests are drawn anew, without repetition, is not accused either."""
     run = read_run(path)
     assert [*find_faults(run.header, run.records)] == []
     requests = sorted({answer.key.request for answer in run.records}, key=str)
@@ -164,7 +164,7 @@ def test_prompts_and_passes_that_are_left_out_are_found(
 def test_trees_that_are_larger_than_the_options_allow_are_found(
     most_nodes: int, options: dict[str, int], *, is_found: bool
 ) -> None:
-    """A header of an older version lacks the largest number of nodes."""
+    """Headers of older versions do not have the largest number of nodes."""
     run = read_run(RUNS[-1])
     method = replace_part(run.header.methods["pld"], most_nodes=most_nodes, options=options)
     header = replace_part(run.header, methods={**run.header.methods, "pld": method})
@@ -182,7 +182,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
 def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     factor: float, vanilla_factor: float, *, is_found: bool
 ) -> None:
-    """They are not faults if vanilla's steps are slower too: then the machine is slower."""
+    """If vanilla's steps are slower too, the machine is slower, which is no fault."""
     trials = {"vanilla": 0.01, "pld": 0.015}
     factors = {"vanilla": vanilla_factor, "pld": factor}
     threads = Threads(
@@ -209,13 +209,13 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     assert not [*find_time_faults(answers[: 2 * LEAST_ANSWERS - 2], threads)]
     several_sizes = [replace(answers[1], num_nodes=(3, 9)), *answers]
     assert not [*find_time_faults(several_sizes, threads)]
-    trial = {"2": 0.015}  # of both, since their trees have as many rows
+    trial = {"2": 0.015}  # of both methods, whose trees have as many rows
     shared = replace_part(threads, method_step_s={"pld": trial, "sps": trial})
     assert not [*find_time_faults(answers, shared)]
 
 
 def test_prompts_of_the_hub_may_be_fewer_than_its_rows() -> None:
-    """A card takes the first 80 of a data set without an option."""
+    """A card takes the first 80 prompts of a data set, without any option."""
     run = read_run(RUNS[-1])
     prompts = [
         replace_part(prompts_header, source="hub", num_available=1319)

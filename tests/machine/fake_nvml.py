@@ -10,9 +10,9 @@ MISSING = "NVML_ERROR_NOT_SUPPORTED"
 
 
 class FakeNvml:
-    """The part of pynvml that is used. Every answer is a value, or the name of an error.
+    """The part of pynvml that is used.
 
-    `asked` counts the queries.
+    Every answer is a value, or the name of an error. `asked` counts the queries.
     """
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0

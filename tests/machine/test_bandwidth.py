@@ -42,7 +42,7 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
 def test_a_gpus_reads_and_copies_are_timed_behind_work_on_other_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Times of a GPU are 2 s, on blocks of 1000 bytes."""
+    """A GPU takes 2 s for a block of 1000 bytes."""
     ones, calls = torch.ones, []
 
     def timed(before: Any, call: Any) -> float:
@@ -71,7 +71,7 @@ def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_block_is_larger_than_the_cache_as_large_as_the_weights_and_bounded(
     cache: int, weights: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights in a cache are read faster, and set no limit."""
+    """Weights that fit into a cache are read faster, and set no limit."""
     monkeypatch.setattr(module, "cache_bytes", lambda device: cache * MIB)
     assert block_bytes(CPU, weights * MIB) == block * MIB
 
@@ -81,7 +81,9 @@ def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
     traffic = measure_traffic(target)
     assert traffic.bandwidth_bytes_per_s > 1e8
     assert traffic.block_bytes == block_bytes(CPU, traffic.target_bytes)
-    assert traffic.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8  # layers, both, heads, size, float64
+    assert (
+        traffic.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8
+    )  # layers, keys and values, heads, size, float64
     assert traffic.target_bytes > traffic.kv_bytes_per_token
     assert traffic.is_mixture_of_experts is False
 
@@ -91,7 +93,7 @@ def test_half_of_the_experts_of_a_mixture_are_not_read(monkeypatch: pytest.Monke
     model = random_of(config_of("qwen3_moe", num_experts=4, num_experts_per_tok=2))
     target = Target(model)
     traffic = measure_traffic(target)
-    monkeypatch.setitem(vars(target.config), "num_experts_per_tok", [1, 3])  # of each layer
+    monkeypatch.setitem(vars(target.config), "num_experts_per_tok", [1, 3])  # for each layer
     assert measure_traffic(target).unread_bytes == traffic.unread_bytes
     experts = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
     assert traffic.is_mixture_of_experts

@@ -1,4 +1,4 @@
-"""Energy counters of GPUs and processor packages, and the memory of processes, on fakes."""
+"""Energy counters of GPUs and processor packages, and the memory of processes, all of them fake."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ MOST_UJ = 262_143_328_850
 
 
 def package(powercap: Path, name: str, energy_uj: int | str) -> Path:
-    """A folder of RAPL with this counter."""
+    """Write a RAPL folder with this counter."""
     folder = powercap / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "name").write_text("package-0\n" if name.count(":") == 1 else "core\n")

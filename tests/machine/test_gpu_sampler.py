@@ -204,7 +204,10 @@ def cpu_sampled(*moments: CpuMoment) -> CpuUse | None:
 
 
 def test_the_share_of_others_is_the_work_that_is_not_the_runs() -> None:
-    """Two cores, one sample per second: the run works 1 s; others work 0 s, then half a second."""
+    """The machine has two cores and is sampled once per second.
+
+    The run works 1 s. Other programs work 0 s, then half a second.
+    """
     use = cpu_sampled(
         CpuMoment(0, 0, 0), CpuMoment(2, 1, 1, clock_mhz=3000), CpuMoment(4, 2.5, 2, clock_mhz=2500)
     )

@@ -1,4 +1,4 @@
-"""Attacks with several changes of a draft head: each is refused or reported as it is alone.
+"""Attacks with several changes to a draft head. Each is refused or reported as it would be alone.
 
 A head that is not refused drafts as the unchanged head does.
 """
@@ -14,14 +14,14 @@ from tests.methods.test_changed_heads import CASES, Case, a_head, drafted, uncha
 
 TRIES = 200
 APART = [case for case in CASES.values() if IDS not in json.dumps(dict(case.config), default=str)]
-"""Changes whose meaning does not depend on other changes."""
+"""Changes that mean the same whatever else is changed."""
 SOUND = Case().tensors
 
 
 def attack(random: Random, folder: Path) -> None:
     method = random.choice(("eagle", "eagle3", "peagle", "dflash"))
     drawn = random.sample([case for case in APART if case.method == method], 9)
-    cases: list[Case] = []  # at most one changes tensors, and no two change the same field
+    cases: list[Case] = []  # at most one change of tensors, and one per field
     for case in drawn[: random.randint(1, 3)]:
         names = {name for case in cases for name in case.config}
         if not names & case.config.keys() and not (cases and case.tensors is not SOUND):

@@ -1,6 +1,4 @@
-"""Runs with random numbers: each cheat's rule names it, and no rule names an honest method or
-run.
-"""
+"""Runs with random numbers: its rule names each cheat, and no rule names anything honest."""
 
 from pathlib import Path
 from random import Random

@@ -1,6 +1,6 @@
 """Attacks with damaged or hostile checkpoints and draft weights.
 
-A checkpoint loads, or is refused with its file and the reason, within a time limit. Draft weights
+Within a time limit, a checkpoint loads, or is refused with its file and the reason. Draft weights
 do not change vanilla's answer, and no file is executed.
 """
 
@@ -34,7 +34,7 @@ VALUES: tuple[Any, ...] = (
     None, -1, 0, 0.5, 1e99, float("nan"), "x", "", [], [1], {}, {"a": 1}, True, 10**12, -(2**63),
 )  # fmt: skip
 ENDS = (*VALUES, 2**63, 2**31, 10**30, [[]], [2**63], [0, -5])
-"""End tokens that no vocabulary has."""
+"""End tokens that are in no vocabulary."""
 KEYS = (
     "text_config", "auto_map", "layer_types", "sliding_window", "quantization_config",
     "rope_scaling", "draft_vocab_size",
@@ -121,7 +121,7 @@ def damage_header(random: Random, model: Path) -> None:
     (length,) = struct.unpack("<Q", content[:8])
     header, tensor_bytes = json.loads(content[8 : 8 + length]), content[8 + length :]
     name, other = random.sample([name for name in header if name != "__metadata__"], 2)
-    copied = {**header[other]}  # a copy, since it may come into the entry itself
+    copied = {**header[other]}  # a copy, since it may be put into this very entry
     values = (*VALUES, [-1], [2**40, 2**40], [0.5, 1], [[1]], ["a"], "F99", copied)
     kind = random.randrange(5)
     if kind == 0:

@@ -1,4 +1,4 @@
-"""Attacks with a disk that fills up at any byte: files stay valid, and the run can be resumed."""
+"""Attacks with a disk that fills up at any byte. Files stay valid, and the run can be resumed."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _attack_report(random: Random, folder: Path) -> None:
-    """Report on a disk with too little room, then with enough."""
+    """Write a report on a disk with too little room, then with enough."""
     report, command = folder / "report", ("report", run_folder(), "--out", "report")
     with without_plots():
         with file_size_limit(random.randrange(20_000)):
@@ -32,7 +32,7 @@ def _attack_report(random: Random, folder: Path) -> None:
 
 
 def _attack_run(random: Random, folder: Path) -> None:
-    """Run on a disk with too little room, then resume with enough."""
+    """Run on a disk with too little room, then resume the run with enough."""
 
     def answer(request: Request) -> Completion:
         """An answer with a trace of any length."""

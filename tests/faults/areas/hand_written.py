@@ -1,4 +1,4 @@
-"""Attacks with records written by hand: each value is possible, but together they make no sense.
+"""Attacks with records written by hand. Each value is possible, but together they make no sense.
 
 Every command ends with a result, or with one message and exit code 2.
 """
@@ -52,7 +52,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _odd(random: Random, record: Record) -> Record:
-    """The record with values that its fields may have."""
+    """The record with other values, all of which its fields may have."""
     if random.random() < 0.2:
         return Record(record.key, "error", 3, seed=record.seed, error="no memory")
     lengths = tuple(random.choice((1, 1, 2, 9)) for _ in range(random.choice((0, 1, 5, 300))))

@@ -75,7 +75,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def write_run(path: Path, payload: str, slowness: float) -> None:
-    """Write a run with the payload in every text."""
+    """Write a run that has the payload in every text."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=6)
     method, task = f"pld:{payload}", payload or "gsm8k"
     header = values_of(run.header)
@@ -109,7 +109,7 @@ def check_plain(text: str) -> None:
 def check_format(form: str, text: str) -> None:
     check_plain(text.replace("\t", " ") if form == "html" else text)
     if form == "csv":
-        for separator in ",;|\t":  # a spreadsheet may read it with any of them
+        for separator in ",;|\t":  # a spreadsheet may use any of them
             for row in csv.reader(StringIO(text), delimiter=separator):
                 for cell in row:
                     is_formula = cell.strip(' "').startswith(tuple("=+-@＝＋－＠"))
@@ -137,7 +137,7 @@ def check_latex(text: str) -> None:
 
 
 def active_latex(text: str) -> Counter[str]:
-    """The commands and bare signs that LaTeX would act on."""
+    """The commands and unescaped signs that LaTeX would act on."""
     lines = [line for line in text.split("\n") if not line.startswith("%")]
     shown = r"\\[{}$&#%_]|\\(text\w+|ldots)\{\}|\\ensuremath\{\\\w+\}|\\specbenchother\{[^\\]\}"
     return Counter(re.findall(r"\\(?:[A-Za-z]+|.)|[$#^%&{}]", re.sub(shown, "", "\n".join(lines))))
@@ -145,7 +145,7 @@ def active_latex(text: str) -> Counter[str]:
 
 @cache
 def harmless_latex() -> Counter[str]:
-    """The commands and bare signs of reports with harmless names, a short and a long one."""
+    """The commands and unescaped signs of reports with harmless names, short and long."""
     with TemporaryDirectory() as folder:
         texts = []
         for name in ("abc", "a" * 300):
@@ -157,7 +157,7 @@ def harmless_latex() -> Counter[str]:
 
 
 class Page(HTMLParser):
-    """Refuses elements that fetch or run anything, except the page's own four scripts."""
+    """A parser that refuses elements that fetch or run anything, except the page's own scripts."""
 
     num_scripts = 0
 

@@ -51,7 +51,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _mutated(random: Random, text: str) -> bytes:
-    """The text with a line changed, removed or doubled, or with other bytes."""
+    """The text with a line changed, removed or repeated, or with damaged bytes."""
     lines = text.splitlines(keepends=True)
     at, kind = random.randrange(len(lines)), random.randrange(5)
     if kind == 0 and "=" in lines[at]:

@@ -1,8 +1,8 @@
 """Attacks with kills, signals and pauses at any moment of a run, a resumed run or a report.
 
-No record that was reported as done is lost, and a resumed run has every record once. A signal
-that asks a run to end leaves `interrupted`. The sample in which a run was stopped for a while is
-marked.
+No record that was reported as done is lost, and a resumed run has every record once. A signal that
+asks a run to end leaves the status `interrupted`. A sample during which a run was stopped for a
+while is marked.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.support.watching import Watcher
 TRIES = 300
 NUM_PROMPTS, WORK_S = 40, 5e-4
 LONGEST_S = 0.2
-"""Most seconds until a signal: about the time of the work."""
+"""The longest time until a signal, which is about the time of the work."""
 NUM_PAUSED, SLOW_WORK_S, PAUSE_S = 2, 0.05, 0.5
 
 
@@ -48,7 +48,7 @@ def _attack_run(random: Random, folder: Path) -> None:
         assert len(stored.records) >= len(done.read_bytes()), "a record that was done is lost"
         assert stored.records[: len(before)] == before, "an older record has changed"
         allowed = {"complete", "running" if how == signal.SIGKILL else "interrupted"}
-        if len(stored.records) == len(before):  # it may not have begun
+        if len(stored.records) == len(before):  # the run may not have begun
             allowed.add(status or "")
         status = stored.header.status
         assert status in allowed, f"{how.name} left {status}"
@@ -71,9 +71,11 @@ def _attack_pause(random: Random, folder: Path) -> None:
     records = read_run(folder / "run").records
     assert len(records) == 2 * 2 * NUM_PAUSED
     times = [record.wall_s or 0 for record in records]
-    # The work of all is equal, and a busy machine slows it. A pause makes one time longer.
+    # All samples have the same work, which a busy machine slows. A pause makes one of them longer.
     slow = [seconds for seconds in times if seconds > min(times) + 0.9 * PAUSE_S]
-    is_marked = any(record.is_paused for record in records)  # or the stop fell between two samples
+    is_marked = any(
+        record.is_paused for record in records
+    )  # the stop may have fallen between two samples
     assert is_marked or not slow, f"the pause is in a time that is compared: {slow}"
 
 

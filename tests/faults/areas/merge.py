@@ -1,4 +1,4 @@
-"""Attacks on merge: measurements given a second time in disguise, kills, a full disk.
+"""Attacks on merge: measurements that are given again in disguise, kills, a full disk.
 
 Copies are refused by name. An interrupted merge never looks complete, and it can be repeated.
 """
@@ -33,7 +33,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _write(random: Random, path: Path, samples: range) -> None:
-    """A run of these prompts, with times of its own."""
+    """Write a run of these prompts, with times that no other run has."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=samples.stop)
     records = [
         record for record in run.records if int(record.key.sample_id.split("/")[1]) in samples
@@ -50,7 +50,7 @@ def _write(random: Random, path: Path, samples: range) -> None:
 
 
 def _disguised(random: Random, folder: Path) -> None:
-    """Merge a run, alone or merged, with a copy that was changed, in any order."""
+    """Merge a run, or two merged runs, with a changed copy of it, in any order."""
     source = random.choice(("first", "both"))
     if source == "both":
         assert _merge(folder, "first", "second", out="both") == ""
@@ -99,7 +99,7 @@ def _disguise(random: Random) -> Callable[[Path], object]:
 
 
 def _ended(random: Random, folder: Path) -> None:
-    """End a merge at a write, by a kill or a full disk, once or twice; then let it finish."""
+    """End a merge at a write, by a kill or a full disk, once or twice. Then let it finish."""
     num_records = sum(len(read_run(folder / name).records) for name in ("first", "second"))
     for _ in range(random.randint(1, 2)):
         if random.random() < 0.6:
@@ -123,7 +123,7 @@ def _ended(random: Random, folder: Path) -> None:
 
 
 def _merge(folder: Path, *names: str, out: str = "out") -> str:
-    """Merge runs. Returns the error; empty if there is none."""
+    """Merge runs, and return the error message, empty if there is none."""
     said = specbench("merge", *names, "--out", out, folder=folder)
     assert said.code in (0, 2), said
     return said.err if said.code else ""

@@ -16,7 +16,7 @@ from tests.faults.program import run_folder, specbench
 
 TRIES = 1000
 FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1, "audit.json": 2}
-"""Files, with the weights by which one of them is drawn."""
+"""The files, and how often each is drawn, relative to the others."""
 COMMANDS = {
     ("report", "RUN"): 20,
     ("report", "RUN", "--lenient"): 15,
@@ -43,7 +43,7 @@ VALUES: tuple[Any, ...] = (
     [], {}, [None], [[]], {"": None}, [1] * 1000, "MARK",
 )  # fmt: skip
 MARKS = (b"1e400", b"NaN", b"-Infinity", b"[" * 5000 + b"]" * 5000, b'"\xff\xfe"', b"01", b"")
-"""Text that no JSON library writes, in the place of "MARK"."""
+"""Texts that no JSON library writes. One of them replaces "MARK"."""
 
 
 def attack(random: Random, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, kills, a full disk.
 
-The compiled operations are used; on a full disk, torch's may be, with the reason. Each attack runs
-in its own process, because a truncated library would end the process.
+The compiled operations are used. On a full disk, torch's may be used instead, with the reason. Each
+attack runs in its own process, because a truncated library would end the process.
 """
 
 import json
@@ -44,7 +44,7 @@ def attack(random: Random, folder: Path) -> None:
     if random.random() < 0.5:
         process = start(_pick, folder, _compiler(), -1)
         end(process, signal.SIGKILL, None, random.uniform(0, 0.3))
-        for leftover in scratch.iterdir():  # of the system's folder, not ours
+        for leftover in scratch.iterdir():  # in the system's folder, not in ours
             shutil.rmtree(leftover, ignore_errors=True)
     finish(start(_pick, folder, _compiler(), limit))
     name, reason = json.loads((folder / "picked").read_text())
@@ -66,7 +66,10 @@ def _pick(folder: Path, cc: Path, limit: int) -> None:
 
 @cache
 def _compiler() -> Path:
-    """A quick compiler, the same for all attacks: a library belongs to its compiler's path."""
+    """A quick compiler.
+
+    All attacks use the same one, since a library belongs to its compiler's path.
+    """
     place = Path(tempfile.mkdtemp(prefix="fault-native-"), "cc")
     place.write_text(COMPILER.format(library=_made_by(Path(compiler()[0]))))
     place.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Attacks with plug-ins that fail, hang or exit in any call: the other methods run."""
+"""Attacks with plug-ins that fail, hang or exit in any call. The other methods still run."""
 
 import sys
 from pathlib import Path
@@ -100,7 +100,7 @@ def attack(random: Random, folder: Path) -> None:
         call = random.choice(CALLS)
         decorator = "    @property\n" if call == "needs" else ""
         body = f"{decorator}    def {call}(*given): raise {raised}"
-    for name in registry.names():  # imports the others before a short limit holds for them
+    for name in registry.names():  # imports the others before the short time limit applies
         registry.get(name)
     claim(site := folder / "site", NAME, f"{NAME} = specbench_hostile:METHOD")
     (site / "specbench_hostile.py").write_text(SOURCE.format(body=body, end=end))

@@ -1,6 +1,7 @@
-"""Servers that contradict themselves, fail, or send the key back: the run can be read and reported.
+"""Attacks with servers that contradict themselves, fail, or send the key back.
 
-No password and no key is in a file, a message, a table or the list of processes.
+The run can be read and reported. No password and no key is in a file, a message, a table or the
+list of processes.
 """
 
 import json
@@ -20,7 +21,7 @@ from tests.support.checkpoint import write_prompts
 from tests.support.stub_server import Stub, chunks_of, serving
 
 TRIES = 200
-logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # of the stub
+logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the stub's log
 FAULTS = ("drops", "half", "garbage", "error event", "wrong count", "html answer", "400")
 VALUES: tuple[Any, ...] = (
     -1, 0, 1, 7, 10**9, 2**63, 10**30, -(10**9), 0.5, 1e308, None, "", "x", [], {}, [[]], True,
@@ -75,7 +76,10 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _mutated(random: Random, key: str) -> Any:
-    """The chunks of an answer, some of them with another value; no process may show the key."""
+    """A replacement of `chunks_of` that changes values in some chunks of an answer.
+
+    It also checks that no process shows the key.
+    """
     rate = random.choice((0.0, 0.05, 0.5))
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Attacks on files of settings: odd names and values, damage, kills, a full disk.
 
 Odd names and values are read as they were written. A damaged file is used, or refused in one
-message. If keeping settings is interrupted, the file has the old settings or the new ones.
+message. After an interruption, a file has either the old settings or the new ones.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.support.methods import parse_methods
 
 TRIES = 500
 FITS = {"temperature": "0", "machine": "this"}
-"""What the settings fit: the machine and the runs."""
+"""The machine and the runs that the settings fit."""
 OLD = SettingsFile({"pld": {"ngram": 2}}, title="old", model="tiny", fits=FITS)
 NEW = SettingsFile({"pld": {"num_tokens": 7}}, title="new", model="tiny", fits=FITS)
 ODD: tuple[Any, ...] = ("", "x", -1, 0, 2, 10**30, 0.5, inf, -inf, True, [], [1], {"a": 1})
@@ -69,7 +69,7 @@ def _damage(random: Random, folder: Path) -> None:
 
 
 def _use(folder: Path, content: bytes) -> None:
-    """Read a file of this content as the user's, and as the settings that a tune has kept."""
+    """Read a file with this content as the user's settings, and as settings kept by a tune."""
     path = folder / "settings.toml"
     path.write_bytes(content)
     keep_settings(NEW).write_bytes(content)
@@ -85,7 +85,7 @@ def _use(folder: Path, content: bytes) -> None:
 
 
 def _interrupt_keeping(random: Random, folder: Path) -> None:
-    """Replace kept settings until a kill or a full disk, then once more to the end."""
+    """Replace kept settings until a kill or a full disk, then replace them without interruption."""
     path = keep_settings(OLD)
     if random.random() < 0.5:
         kill_at_a_write(random, folder, keep_settings, NEW)

@@ -1,6 +1,6 @@
 """Attacks on the site: odd, damaged or replaced runs beside good ones, and a full disk.
 
-The page has every good run, or one message names the bad run.
+The page has every good run, or one message names the bad one.
 """
 
 import shutil
@@ -22,7 +22,7 @@ def attack(random: Random, folder: Path) -> None:
     file = folder / "odd" / random.choice(FILES)
     if random.random() < 0.2:
         damage.replace_file(random, file)
-        if file.is_fifo():  # no command may wait for a writer, but run files are no pipes
+        if file.is_fifo():  # run files are no pipes, on which a command would wait for a writer
             file.unlink()
     else:
         for _ in range(random.randint(1, 3)):

@@ -1,4 +1,4 @@
-"""Attacks on a stored run, of every kind in SECURITY.md: `check RUN` finds what that page says.
+"""Attacks on a stored run, of every kind in SECURITY.md. `check RUN` finds what that page says.
 
 A change of any value in the records of an audited run is found, or makes the audit invalid.
 """

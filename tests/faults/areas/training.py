@@ -1,7 +1,7 @@
 """Attacks on training: kills, damaged files, a full disk, NaN and infinity.
 
-Each command ends with a head or with one message. Earlier training is kept: a continued training
-ends with the head of an undisturbed training.
+Each command ends with a head or with one message. Progress is kept: a continued training ends with
+the same head as an undisturbed one.
 """
 
 import json
@@ -44,7 +44,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def killed(random: Random, folder: Path) -> None:
-    """End a training at any moment, twice; then let it continue to its end."""
+    """End a training at any moment, twice. Then let it continue to its end."""
     for number in range(2):
         how = random.choice((signal.SIGKILL, *POLITE))
         ready, said = folder / f"ready{number}", folder / f"said{number}"
@@ -57,7 +57,7 @@ def killed(random: Random, folder: Path) -> None:
 
 
 def half_done(random: Random, folder: Path) -> None:
-    """Damage a file of a training that is half done."""
+    """Damage a file of a half-done training."""
     _take_half(folder)
     name = random.choice(("checkpoint.pt", "log.jsonl", "settings.json"))
     place = folder / "head" / "training" / name
@@ -71,7 +71,7 @@ def half_done(random: Random, folder: Path) -> None:
     if said.code:
         _one_message(said, place.name, "settings")
         after = _files(folder / "head")
-        if place.name == "log.jsonl":  # half a line at its end goes
+        if place.name == "log.jsonl":  # half a line at its end is removed
             assert before.pop(place).startswith(after.pop(place))
         assert after == before, "a refused training has changed files"
         place.write_bytes(whole)
@@ -98,7 +98,7 @@ def not_finite(random: Random, folder: Path) -> None:
     if said.code:
         _one_message(said, "NaN or infinite", "nan", "inf")
         assert [file.name for file in (folder / "head").iterdir()] == ["training"], "a head"
-    else:  # a token that no text has
+    else:  # the token is in no text
         head = torch.load(folder / "head" / "medusa_lm_head.pt")
         assert all(tensor.isfinite().all() for tensor in head.values())
 
@@ -121,7 +121,7 @@ def _words(*, is_resumed: bool) -> list[str]:
 
 
 def _train_apart(folder: Path, is_resumed: bool, ready: Path, said: Path) -> None:
-    """Train in this process, which exists for that, and write the messages to the file `said`."""
+    """Train in this process, which does nothing else, and write the messages to the file `said`."""
     os.chdir(folder)
     sys.stderr = said.open("w", buffering=1)
     for descriptor in (1, 2):
@@ -134,7 +134,7 @@ def _train_apart(folder: Path, is_resumed: bool, ready: Path, said: Path) -> Non
 
 @cache
 def _trained(until: int) -> Path:
-    """The folder of a head whose last checkpoint is of the step `until`."""
+    """The folder of a head, whose last checkpoint is that of the step `until`."""
     folder = Path(tempfile.mkdtemp(prefix="fault-training-"))
     shutil.copytree(model_folder(), folder / "model")
     (folder / "text.jsonl").write_text(_TEXT)
@@ -155,7 +155,7 @@ def _trained(until: int) -> Path:
 
 
 def _take_half(folder: Path) -> None:
-    """Put a training that is half done into the folder."""
+    """Put a half-done training into the folder."""
     shutil.copytree(_trained(NUM_STEPS - SAVE_EVERY), folder / "head")
     settings = folder / "head" / "training" / "settings.json"
     values = json.loads(settings.read_text())
@@ -164,10 +164,11 @@ def _take_half(folder: Path) -> None:
 
 
 def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
-    """Let a training continue to its end, which gives the head of an undisturbed training.
+    """Let a training continue to its end, and compare its head with that of an undisturbed
+    training.
 
-    `is_log_cut` allows a log that lost lines, since half a line, or a line with another step, does
-    not count.
+    If `is_log_cut`, the log may have lost lines, since half a line, or a line with another step,
+    does not count.
     """
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err

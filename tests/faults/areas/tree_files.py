@@ -1,4 +1,4 @@
-"""Attacks on the files of static trees: damage, and another tree in a continued run.
+"""Attacks on the files of static trees: damage, and a different tree in a continued run.
 
 A run uses the tree that it names, or is refused with the file's path. No run has steps of two
 trees.

@@ -1,6 +1,7 @@
-"""Attacks on a tune: its files damaged or made by hand, kills, a full disk.
+"""Attacks on a tune: files that are damaged or made by hand, kills, a full disk.
 
-A repeated command continues, or names the fault. Its choice is printed before it is stored.
+A repeated command continues the tune, or names the fault. The choice is printed before it is
+stored.
 """
 
 import shutil
@@ -52,7 +53,7 @@ def _damaged(random: Random, folder: Path) -> None:
 
 
 def _ended(random: Random, folder: Path) -> None:
-    """End a repeated command by a kill or a full disk, then let it end."""
+    """End a repeated command by a kill or a full disk. Then repeat it to its end."""
     for name in ("settings.toml", "run", "cost")[: random.randint(1, 3)]:
         path = folder / "tune" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""Result files of other tools: published ones, and small ones of the same forms."""
+"""Result files of other tools: published files, and small files in the same formats."""
 
 import json
 import os
@@ -28,12 +28,12 @@ needs_results = pytest.mark.skipif(
 
 
 def result_of_others(name: str) -> Path:
-    """A file that another tool wrote for the tests."""
+    """A result file that another tool wrote for the tests."""
     return RESULTS_OF_OTHERS / name
 
 
 def published(pattern: str) -> Path:
-    """The published file of this name, which may have "*"."""
+    """The published file with this name, in which "*" stands for any text."""
     (path,) = PUBLISHED.glob(pattern)
     return path
 
@@ -48,18 +48,18 @@ def imported(tmp_path: Path, *files: str, **facts: Any) -> Run:
 
 
 def about(run: Run) -> ImportedHeader:
-    """The header's part on an imported run's source."""
+    """The part of the header about an imported run's source."""
     assert run.header.imported
     return run.header.imported
 
 
 def write_lines(path: Path, *lines: Any) -> Path:
-    """A file with a JSON value per line."""
+    """Write a file with a JSON value on each line."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
 def answer(question: int, **lists: Any) -> dict[str, Any]:
-    """A line of EAGLE's form, with one answer."""
+    """A line in EAGLE's format, with one answer."""
     values = {"turns": ["a b"], "idxs": [1], "new_tokens": [6], "wall_time": [0.5], **lists}
     return {"question_id": question, "model_id": "m-temperature-0.0", "choices": [values]}

@@ -1,4 +1,4 @@
-"""Damaged files: one message each, or a run; never another error."""
+"""A damaged file gives a run or one message, and never another error."""
 
 import json
 import random
@@ -24,7 +24,7 @@ from tests.log.exchange.test_vllm_answers import answer as vllm_answer
 from tests.log.exchange.test_vllm_bench import RESULT
 
 NUM_DAMAGED = 60
-"""Files of each form."""
+"""The number of damaged files in each format."""
 POSITIONS = {"id": "1", "prompt_token_ids": [1, 2], "acc_ngram": {"acc_len": [2, 1, 1]}}
 DRAFTS = {"num_spec_steps": 3, "num_accepted_draft_tokens": 5}
 FORMS: dict[str, list[Any]] = {
@@ -62,7 +62,7 @@ def chosen_place(document: Any, rng: random.Random) -> tuple[Any, Any]:
 
 
 def retyped(raw: bytes, rng: random.Random) -> bytes:
-    """A value anywhere replaced by one of another type, or by a huge number."""
+    """The lines, with some value replaced by one of another type or by a huge number."""
     lines = [json.loads(line) for line in raw.splitlines()]
     container, key = chosen_place(rng.choice(lines), rng)
     huge = [10**30, 1e308, -1, 2**31, 0]
@@ -71,7 +71,7 @@ def retyped(raw: bytes, rng: random.Random) -> bytes:
 
 
 def lost(raw: bytes, rng: random.Random) -> bytes:
-    """A key or an element anywhere left out."""
+    """The lines, without some key or element."""
     lines = [json.loads(line) for line in raw.splitlines()]
     container, key = chosen_place(rng.choice(lines), rng)
     del container[key]
@@ -83,7 +83,7 @@ def recoded(raw: bytes, rng: random.Random) -> bytes:
 
 
 def reread(run: Run) -> Run:
-    """The run as its files would give it back."""
+    """The run as it would be read from its files."""
     header = msgspec.json.decode(header_json(run.header), type=RunHeader)
     lines = [msgspec.json.encode(to_line(record)) for record in run.records]
     check = RecordCheck(header)

@@ -1,4 +1,4 @@
-"""Imported runs have their own class of lines. What needs a measured run refuses them."""
+"""Imported runs have their own class of lines. Commands that need a measured run refuse them."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Answers of llama-server: tokens by either of its rules, steps from accepted drafts."""
+"""Answers of llama-server: tokens counted by either of its rules, steps from accepted drafts."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_servers_own_answers_give_its_rates(tmp_path: Path) -> None:
     run = imported(tmp_path, f"m={result_of_others('llama-server-completion.jsonl')}")
     assert not about(run).oddities
     counts = [record.imported for record in run.records if record.imported]
-    assert [count.counted_tokens for count in counts] == [31] * 4  # those after the first
+    assert [count.counted_tokens for count in counts] == [31] * 4  # the tokens after the first
     assert sum(count.num_steps or 0 for count in counts) == 4 * 31 - 19 - 21 - 20 - 19
     assert [len(record.token_ids) for record in run.records] == [32] * 4
     assert (run.header.model.label, run.header.spec.values.max_new_tokens) == ("tiny", 32)

@@ -1,4 +1,4 @@
-"""The imported tables of `results/published` are what `convert` makes of the publishers' files."""
+"""`convert` makes the tables of `results/published` from the publishers' files."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Counting rules are recognised over a thousand answers with ends, budgets and cut paths."""
+"""Counting rules are recognised from a thousand answers with ends, budgets and cut paths."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,11 @@ BUDGET = 64
 
 
 class Truth(NamedTuple):
-    """An answer as it was: tokens, steps after the prefill, an end token, tokens that it cut."""
+    """An answer as it was decoded.
+
+    It has `n` tokens in steps of these lengths after the prefill, `e` end tokens, and `c` tokens
+    that were cut off.
+    """
 
     n: int
     lengths: list[int]

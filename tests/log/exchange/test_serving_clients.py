@@ -1,4 +1,4 @@
-"""Requests of AIPerf and guidellm give the tools' own statistics, weighted as by each tool."""
+"""Requests of AIPerf and guidellm give each tool's own statistics, weighted as the tool does."""
 
 import json
 from copy import deepcopy
@@ -66,7 +66,7 @@ def metric(value: object, unit: str) -> dict[str, object]:
 
 
 def request(number: int, **changes: Any) -> dict[str, Any]:
-    """A line of AIPerf: 8 tokens, of which 4 are accepted drafts."""
+    """A line of AIPerf with 8 tokens, 4 of which are accepted draft tokens."""
     metrics = {
         "time_to_first_token": metric(250.0, "ms"),
         "request_latency": metric(1.25, "s"),

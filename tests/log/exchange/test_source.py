@@ -1,4 +1,4 @@
-"""Strict reading: oddities are named with their place, and a damaged file gives one message."""
+"""Strict reading names oddities with their place. A damaged file gives one message."""
 
 import json
 from pathlib import Path

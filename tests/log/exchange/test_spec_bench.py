@@ -1,4 +1,4 @@
-"""Answers of Spec-Bench and REST, of files made from the description of their form."""
+"""Answers of Spec-Bench and REST, in files that follow the description of their format."""
 
 from pathlib import Path
 from typing import Any

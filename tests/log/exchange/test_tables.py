@@ -1,4 +1,4 @@
-"""Aggregates become published tables by mapping files, shipped ones and a user's own."""
+"""Mapping files, shipped or a user's own, turn aggregates into published tables."""
 
 import csv
 from collections import Counter

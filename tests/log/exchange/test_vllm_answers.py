@@ -1,4 +1,4 @@
-"""Answers of a vLLM server with its own times and drafts, of newer and older versions."""
+"""Answers of newer and older vLLM servers, with the server's own times and drafts."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.log.exchange.files import about, imported, write_lines
 
 
 def answer(drafts: dict[str, Any], *, is_older: bool = False) -> dict[str, Any]:
-    """An answer of a server of a newer version, with its times, or of an older one."""
+    """An answer of a newer server, with its times, or of an older server."""
     choice: dict[str, Any] = {"message": {"content": "a"}, "finish_reason": "length"}
     content: dict[str, Any] = {
         "model": "m",

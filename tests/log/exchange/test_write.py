@@ -1,4 +1,4 @@
-"""Runs in the forms of other tools are read back to the same numbers."""
+"""Runs that were written in the formats of other tools are read back with the same numbers."""
 
 import re
 from dataclasses import replace
@@ -17,9 +17,9 @@ from tests.log.exchange.files import about, imported, needs_published, published
 from tests.support.paths import RECORDED
 
 WITHOUT_STEPS = "vllm"
-"""The form with the steps of all requests together."""
+"""The format that has only the sum of all requests' steps."""
 WITHOUT_PREFILL = ("eagle", "spec-bench")
-"""The forms without times to the first token."""
+"""The formats that have no times to the first token."""
 
 
 def reread(run: Run, form: str, folder: Path) -> Run:
