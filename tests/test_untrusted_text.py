@@ -1,4 +1,4 @@
-"""Untrusted text is shown with visible signs in every output."""
+"""Every output shows untrusted text with visible signs in place of control characters."""
 
 import csv
 from io import StringIO

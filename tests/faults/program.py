@@ -63,7 +63,7 @@ without_plots = partial(patch, "specbench.report.build.make_plots", lambda repor
 
 
 def ran(spec: RunSpec, folder: Path) -> Run:
-    """Run a plan in a folder, as the command line does."""
+    """Make the run of this spec in a folder, as the command line does."""
     quiet_libraries()
     with chdir(folder), patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
         plan, view = make_plan(spec, is_offline=True), progress_view(is_quiet=True)

@@ -1,4 +1,4 @@
-"""A model whose logits are NaN: its answers fail, and the run ends like any other."""
+"""The answers of a model whose logits are NaN fail, and its run ends like any other."""
 
 from pathlib import Path
 

@@ -26,12 +26,13 @@ NAMED = {
     "slows both clocks": ("fast_step", "source of speed"),
     "slows vanilla by 30 %": ("slow_steps", "source of speed"),
 }
-"""The warning of each cheat, and the check that fails against an honest run.
+"""The warning about each cheat, and the check that fails against an honest run.
 
-`benchmarks/cheat_power.py` runs the others too, which SECURITY.md says are not found in a report.
+`benchmarks/cheat_power.py` also runs the cheats that a report does not find, according to
+SECURITY.md.
 """
 REMEMBERING = ("remembers", "keeps files", "remembers seldom")
-"""Methods that a second pass finds."""
+"""Cheats that a second pass reveals."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The driver of a cluster. Its workers are in this process and must agree before a run starts."""
+"""The driver of a cluster. Workers run in this process, and must agree before a run starts."""
 
 import socket
 import sys
@@ -42,7 +42,7 @@ Nodes = Sequence[dict[str, float]]
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeRay]:
-    """Use a Ray with these options."""
+    """A function that makes tests use a fake Ray with these options."""
 
     def use(**options: Any) -> FakeRay:
         return use_ray(monkeypatch, FakeRay(METHODS, **options))
@@ -51,7 +51,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeRay]:
 
 
 def run(path: Path, spec: RunSpec = SPEC) -> tuple[Run, Watcher]:
-    """A run on the Ray that a test uses."""
+    """A run on the fake Ray that the test uses."""
     plan, watcher = fake_plan(METHODS, PROMPTS, spec), Watcher()
     with connected("auto") as ray:
         setup = make_cluster_setup(ray, spec, is_offline=True)
@@ -63,7 +63,7 @@ def outcome(record: Record) -> tuple[Any, ...]:
 
 
 def at_sample(name: str, most: int) -> Any:
-    """Dies at the first `most` tries of a sample, in the first repeat at temperature 0."""
+    """Die at the first `most` tries of this sample, in the first repeat at temperature 0."""
     tries = iter(range(most))
 
     def dies(sample: Sample) -> bool:
@@ -197,7 +197,7 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
 
 
 def reporting(pld: Mapping[str, Any] | None = None, **environment: Any) -> Change:
-    """A change of a worker's report: these values for pld and for the environment."""
+    """A change to a worker's report: these values of PLD and of the environment."""
 
     def change(report: WorkerReport) -> WorkerReport:
         about = report.about

@@ -35,7 +35,7 @@ UNSAFE = next(
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """GPUs with this much memory free, in GB."""
+    """GPUs with this much free memory, in GB."""
     free: list[float] = []
     monkeypatch.setattr(device, "count_gpus", lambda torch: len(free))
     monkeypatch.setattr(
@@ -140,7 +140,7 @@ def test_kernels_are_a_choice_of_their_own_beside_graphs(
 def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
     gpus: list[float], given: str, free: tuple[float, ...], num: int
 ) -> None:
-    """A GPU that is fuller than the first does not end the search."""
+    """The search goes on after a GPU that is fuller than the first."""
     gpus += free
     resolved, name = setup(**LARGE, device=given), f"cuda:0-{num - 1}"
     assert (resolved.device.name, resolved.device.num_gpus) == (name, num)
@@ -174,12 +174,12 @@ def test_a_preview_counts_all_gpus(gpus: list[float], free: float, is_enough: bo
 
 
 CACHE, LEAST = 100, 1100
-"""Bytes of the cache, and of the target with it."""
+"""The bytes of the cache, and of the target with its cache."""
 DONE = Completion((1, 2), "budget", (Step(1, 1),), 0.1, 0.2)
 
 
 class FakeGpu:
-    """A device's allocated bytes: a target, a cache for it, and a small and a large drafter.
+    """A device with a target, its cache, and a small and a large drafter, as allocated bytes.
 
     `used` are bytes of recordings.
     """
@@ -207,7 +207,7 @@ class FakeGpu:
         self, label: str, *, work: int = 0, kept: int = 0, cached: int = 0, recorded: int = 0,
         used: int = 0,
     ) -> int | None:  # fmt: skip
-        """The peak of a completion that needs `work` for a while, and keeps the other bytes."""
+        """The peak of a completion that frees `work` at its end, and keeps the other bytes."""
 
         def complete() -> Completion:
             self.take(kept + cached + recorded + work)
@@ -233,9 +233,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 
 def test_a_peak_is_without_what_other_methods_hold(gpu: FakeGpu) -> None:
-    """A drafter's growing cache counts only for its method; the target's counts for every
-    method.
-    """
+    """A drafter's cache counts only for its method, and the target's for every method."""
     assert gpu.peak_of("small", work=7) == LEAST + 10 + 7
     assert gpu.peak_of("large", kept=40) == LEAST + 540
     assert gpu.peak_of("small") == LEAST + 10
@@ -244,7 +242,7 @@ def test_a_peak_is_without_what_other_methods_hold(gpu: FakeGpu) -> None:
 
 
 def test_recordings_count_for_the_methods_that_replay_them(gpu: FakeGpu) -> None:
-    assert gpu.peak_of("large", recorded=80, used=80 + 9) == LEAST + 500 + 89  # scratch memory too
+    assert gpu.peak_of("large", recorded=80, used=80 + 9) == LEAST + 500 + 89  # with scratch memory
     assert gpu.peak_of("small", used=30 + 4) == LEAST + 10 + 34
-    gpu.used = 80  # by whoever came in between
+    gpu.used = 80  # by another method in between
     assert gpu.peak_of("small") == LEAST + 10

@@ -1,4 +1,4 @@
-"""A run's time is estimated from an earlier run's answers if both do the same kind of work."""
+"""A run's time is estimated from an earlier run with the same kind of work."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ NUM_ANSWERS = 20
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """5 prompts in 2 passes, of vanilla, PLD and SpS, with up to 64 tokens per answer."""
+    """A plan for vanilla, PLD and SpS: 5 prompts, 2 passes, and up to 64 tokens per answer."""
     spec = RunSpec(
         methods=("pld", "sps"),
         tasks=("gsm8k",),
@@ -56,7 +56,7 @@ def earlier(
 def test_the_time_is_that_of_answers_and_not_of_the_process(plan: Plan, tmp_path: Path) -> None:
     assert expected_seconds(plan, tmp_path) is None
     earlier(tmp_path, "first")
-    # 10 requests; SpS takes the mean of the others; answers have at most half the tokens
+    # 10 requests, SpS as the mean of the others, and at most half the tokens per answer
     assert expected_seconds(plan, tmp_path) == pytest.approx(10 * (2.0 + 1.0 + 1.5) / 2)
 
 

@@ -1,4 +1,4 @@
-"""The energy of methods that repeat the prompts alone, by a counter with ticks of 40 J."""
+"""The energy of methods that repeat the prompts alone, from a counter with ticks of 40 J."""
 
 from collections.abc import Callable
 from itertools import groupby
@@ -22,11 +22,11 @@ PROMPTS = {
     "maths": [Prompt("maths/1", "", ("1+1",))],
 }
 SECONDS = {"vanilla": 1.0, "pld": 0.4}
-"""Seconds of an answer of two tokens."""
+"""The seconds that an answer of two tokens takes."""
 
 
 class Calls:
-    """Answers requests in time that passes on the GPU, and keeps them."""
+    """A backend that keeps the requests. Its answers take time on the fake GPU."""
 
     def __init__(self, gpu: MeteredGpu) -> None:
         self._gpu = gpu

@@ -1,4 +1,4 @@
-"""One method alone: its own warm-up captures all that its samples need."""
+"""The warm-up of a single method captures all graphs that its samples need."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 REPEATED = prompts()[2] * 8
-"""A prompt that repeats itself, so that drafts are copied."""
+"""A prompt that repeats itself, so that its drafts are copies."""
 
 
 def warmed(

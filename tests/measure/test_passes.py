@@ -1,4 +1,4 @@
-"""Passes that end by the width of intervals."""
+"""Passes that end when the intervals are narrow enough."""
 
 import pytest
 from msgspec import structs
@@ -23,7 +23,7 @@ RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k", "alpaca"))
 
 
 def passes(number: int, *, sd: float = 0.03) -> Run:
-    """One run of several passes; methods differ between passes by this spread."""
+    """One run of several passes. Between passes, methods differ by this spread."""
     pooled = several(RUN, number, sd=sd)
     return make_run(pooled.records, pooled.header)
 
@@ -61,7 +61,9 @@ def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_misse
     assert (ended.spec.values.repeats, ended.num_records) == (4, len(run.records))
     assert ended.warnings == run.header.warnings
     missed = finished_header(until(0.0001, run), run.records)
-    (warning,) = finished_header(missed, run.records).warnings  # a resumed run ends again
+    (warning,) = finished_header(
+        missed, run.records
+    ).warnings  # as for a resumed run, which ends again
     assert warning.startswith("The goal of --until-ci was not reached: pass 4: ± ")
 
 

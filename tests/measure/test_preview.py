@@ -1,4 +1,4 @@
-"""Previews of runs whose files are not on this machine, from sizes on cards."""
+"""Previews of runs whose files are not on this machine. Sizes come from cards."""
 
 from pathlib import Path
 from typing import Any

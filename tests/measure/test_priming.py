@@ -36,7 +36,7 @@ def test_a_request_is_begun_by_its_own_method_with_a_few_tokens() -> None:
     ):
         backend._prime("sps", drawn)
         backend._prime("vanilla", short)
-        backend.complete("vanilla", short)  # on a CPU nothing is run twice
+        backend.complete("vanilla", short)  # on a CPU, nothing runs twice
         hooks = backend.describe().hooks
     begun = replace(drawn, max_new_tokens=PRIMING_TOKENS)
     asked = [call.args for call in decoded.call_args_list]
@@ -70,7 +70,7 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
 
 
 def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
-    """A search through all objects would take a fifth of a second, in any sample."""
+    """Otherwise a search through all objects could take a fifth of a second in any sample."""
     target = Target(random_llama())
     gc.unfreeze()  # what a command has frozen before
     with engine_backend(target, {}) as backend:
@@ -85,9 +85,9 @@ BUDGET = 40
 def warmed_up(
     target: Target, folder: Path, longest: tuple[int, ...], temperatures: tuple[float, ...]
 ) -> dict[str, Drafter]:
-    """The drafters of all methods after the warm-up, from which on all steps are replayed.
+    """The drafters of all methods after a warm-up. From then on, all steps are replayed.
 
-    Hydra has a cache of its own. The warm-up has a usual request and the longest one for each
+    Hydra has its own cache. The warm-up makes a usual request and the longest one at each
     temperature.
     """
     drafters = {name: build(name, target, folder) for name in names()}
@@ -118,7 +118,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
     monkeypatch.setattr("specbench.engine.buckets.BUCKET", 64)
     recorded = Graphs(TraceRecorder())
     target = Target(random_llama(max_position_embeddings=200), recorded)
-    long = prompts()[2] * 4  # is completed to the end of the context
+    long = prompts()[2] * 4  # its answer ends with the context
     for drafter in warmed_up(target, tmp_path, long, (0.0, 1.0)).values():
         for prompt in (prompts()[0], long):
             for seed, sampling in enumerate((Sampling(), Sampling(1.0))):
@@ -127,7 +127,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
 
 
 def test_each_size_of_the_cache_is_reached_from_the_one_before() -> None:
-    """The last prompt alone may skip a size: its first step needs rows for a whole tree."""
+    """Only the last prompt may skip a size, since its first step needs rows for a whole tree."""
     lengths = [len(prompt) for prompt in prompts_to(2270, (1, 5, 6), WARM_UP_TOKENS)]
     assert lengths == [256, 512, 768, 1280, 2238]
 

@@ -26,7 +26,7 @@ def shown(view_console: Console) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a terminal, without its control sequences."""
+    """The lines of a terminal, without control sequences."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     return [line.rstrip() for line in text.replace("\r", "").splitlines()]
 
@@ -121,7 +121,7 @@ def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:
 
 def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     raw = BytesIO()
-    stream = TextIOWrapper(raw, encoding="ascii", errors="replace")  # as the program has it
+    stream = TextIOWrapper(raw, encoding="ascii", errors="replace")  # as in the program
     run(progress_view(console=Console(file=stream)), record("pld", "ß"))
     stream.flush()
     assert b"gsm8k/? pld" in raw.getvalue()

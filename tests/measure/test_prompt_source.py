@@ -82,7 +82,7 @@ def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are
 def test_memory_is_checked_for_the_longest_chat_of_the_plan(
     context: int | None, checked: int
 ) -> None:
-    """The longest chat: two turns, each of one token and 100 new ones."""
+    """The longest chat has two turns, each with one token and 100 new ones."""
     setup = FakeSetup({}, context=context)
     setup.check_memory = mock.Mock()  # type: ignore[attr-defined]
     spec = RunSpec(tasks=("mt_bench", "gsm8k"), prompts="bundled", max_new_tokens=100)

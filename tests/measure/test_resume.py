@@ -34,7 +34,7 @@ PROMPTS = {"maths": [FIRST, Prompt("maths/2", "", ("2+2", "and 1"))]}
 class Described(FakeSetup):
     """A fake setup whose model has a file and a template, and whose method has weights.
 
-    `hashes` are those of file, weights and template.
+    `hashes` are those of the file, the weights and the template.
     """
 
     hashes = "a", "b", "c"
@@ -67,7 +67,7 @@ def run(path: Path, plan: Plan | None = None, **options: Any) -> Run:
 
 
 def cut(path: Path, first: int = 0, keep: int = 3) -> None:
-    """The run as after a kill: only the records from `first` on to `keep`, and a part of one."""
+    """Leave a run as after a kill: the records from `first` to `keep`, and a part of the next."""
     samples = path / "samples.jsonl"
     lines = samples.read_text().splitlines(keepends=True)
     samples.write_text("".join(lines[first:keep]) + lines[keep][:20])
@@ -113,7 +113,7 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
     (warning,) = [text for text in header.warnings if "num_threads was 2 and is 7" in text]
     assert "after the first 3" in warning
     cut(tmp_path)
-    assert len(run(tmp_path).header.segments) == 1  # on its last machine it needs no force
+    assert len(run(tmp_path).header.segments) == 1  # on its last machine, it needs no force
     monkeypatch.setattr(environment, "capture", lambda: first_machine)
     with pytest.raises(RunFolderError, match="num_threads was 7 and is 2"):
         run(tmp_path)
@@ -199,7 +199,7 @@ def test_the_first_error_is_reported_when_the_folder_is_lost(tmp_path: Path) -> 
 
 
 def failing_plan(*, fails: bool) -> Plan:
-    """A plan whose PLD fails in second turns, or never."""
+    """A plan whose PLD fails in second turns if asked to."""
 
     def complete(request: Request) -> Completion:
         is_later_turn = len(request.prompt_ids) > 1  # a token per message

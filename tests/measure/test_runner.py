@@ -1,7 +1,7 @@
-"""The runner with a backend that needs no model.
+"""The runner, with a backend that needs no model.
 
-The order of methods is balanced over places and neighbours, and seeded.
-Memory across prompts is kept within a repeat.
+The order of methods is seeded, and balanced over places and neighbours. Memory across prompts is
+kept within a repeat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stand-ins by name: models that have one, their sizes, and refusals.
 
-A run records which layers of the target a drafter read, and its checkpoint's layout.
+A run records which of the target's layers a drafter read, and the layout of its checkpoint.
 """
 
 from functools import partial

@@ -9,7 +9,7 @@ from tests.support.tiny import CODEC
 
 
 class Bytes(Words):
-    """A codec of bytes: bytes of incomplete characters become one sign each."""
+    """A codec of bytes, which turns each byte of an incomplete character into a sign."""
 
     def text(self, token_ids: Sequence[int]) -> str:
         return bytes(token for token in token_ids if token).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The numbers of CPU threads are the user's, the resumed run's, or the fastest for each step."""
+"""Numbers of CPU threads are the user's, those of the resumed run, or the fastest for each step."""
 
 import os
 import random
@@ -37,7 +37,7 @@ def _same_number_after() -> Iterator[None]:
 
 
 class Clock:
-    """A clock that the steps of a machine advance; their times vary by chance."""
+    """A clock that the steps of a machine advance. Their times vary by chance."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seconds = 0.0
@@ -55,7 +55,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock of a machine with four processors. The user gave no number of threads."""
+    """The clock of a machine with four processors, where the user gave no number of threads."""
     planted = Clock()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -112,7 +112,7 @@ def test_the_fastest_number_is_vanillas_also_after_a_slow_moment_and_all_times_a
 def test_beside_another_program_a_number_has_to_stay_fast(
     share: float, num: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step of many threads is fast after one of few, and slow after another of many."""
+    """A step with many threads is fast after one with few, and slow after another with many."""
     last = 1
 
     def step() -> float:

@@ -1,4 +1,4 @@
-"""Drafters on random heads, and completions with them."""
+"""Drafters on random heads, and completions with these drafters."""
 
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ def build_in(folder: Path | None, name: str, target: Target, **options: Any) -> 
 def complete(
     target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
 ) -> Completion:
-    """The completion of a prompt, 24 tokens with seed 3 unless changed."""
+    """The completion of a prompt: 24 tokens with seed 3, unless changed."""
     fields = {"max_new_tokens": 24, "eos_ids": frozenset({2}), "seed": 3, **changes}
     return decode(target, drafter, Request(prompt, **fields))
 
 
 class Recording(Drafter):
-    """Drafts like another drafter, and keeps each tree with the text before it."""
+    """A drafter that drafts like another one, and keeps each tree with the text before it."""
 
     def __init__(self, recorded: Drafter) -> None:
         self.recorded = recorded

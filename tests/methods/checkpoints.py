@@ -17,7 +17,7 @@ IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def random(*shape: int, seed: int) -> Tensor:
-    """A weight whose products have the size of its inputs."""
+    """A random weight whose products are as large as its inputs."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(*shape, generator=generator)
     return (weight / shape[-1] ** 0.5 if len(shape) > 1 else 0.1 * weight).half()
@@ -35,7 +35,7 @@ def write(folder: Path, name: str, tensors: Tensors, config: dict[str, Any] | No
 
 
 def medusa(target: Target, folder: Path, heads: int = 5, layers: int = 1) -> Path:
-    """Medusa heads; the config has a wrong number of them, like published ones."""
+    """Medusa heads, with a wrong number of heads in the config as in published ones."""
     hidden, vocab = target.config.hidden_size, target.vocab_size
     tensors = {}
     for head in range(heads):
@@ -83,7 +83,7 @@ def eagle(
     draft_vocab: int | None = None,
     **changes: Any,
 ) -> Path:
-    """An EAGLE head; a config without the key `bias` stands for a bias in `fc`."""
+    """An EAGLE head. A config without the key `bias` means that `fc` has a bias."""
     hidden = target.config.hidden_size
     kv_heads = kv_heads or target.config.num_key_value_heads
     layer = layer_of(target, hidden, kv_heads, bias=qkv_bias)
@@ -100,7 +100,7 @@ def eagle(
 
 
 def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
-    """The maps of a head over `size` tokens."""
+    """The maps between the target's tokens and a draft vocabulary of `size` tokens."""
     order = torch.randperm(vocab, generator=torch.Generator().manual_seed(0))
     kept = order[:size].sort().values
     return {"d2t": kept - torch.arange(size), "t2d": torch.isin(torch.arange(vocab), kept)}
@@ -109,7 +109,8 @@ def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
 def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **changes: Any) -> Path:
     """An EAGLE-3 head over a draft vocabulary, by default two thirds of the target's.
 
-    It reads the first three layers, or as many as there are; None leaves that to the formula.
+    Its config names the first three layers, or as many as there are. `None` as that field leaves
+    the choice to the formula.
     """
     hidden, vocab = target.config.hidden_size, target.vocab_size
     draft_vocab = draft_vocab or vocab - vocab // 3
@@ -226,4 +227,4 @@ def llama_config(target: Target, kv_heads: int, **changes: Any) -> dict[str, Any
 
 _MAKERS: tuple[Callable[..., Path], ...] = (medusa, hydra, eagle, eagle3, peagle, dflash, mtp)
 MAKERS = {maker.__name__: maker for maker in _MAKERS}
-"""Model-card key -> maker, called with a target and a folder."""
+"""The makers of checkpoints by model-card key, each called with a target and a folder."""

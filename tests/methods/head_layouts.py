@@ -18,9 +18,9 @@ LAYER_IDS = (1, 2, 4)
 class Layout:
     """A published layout: `prefixes` of its keys, the places of its fields, and its switches.
 
-    `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and
-    the layer's own sizes in `layer_section`, if these are named. Files have at most
-    `shard_bytes`, if that is given.
+    `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and the
+    layer's own sizes in `layer_section`, if these are named. Files have at most `shard_bytes`, if
+    given.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Layout:
 
 
 def speculators(layer: str = "llama", **changes: Any) -> Layout:
-    """The layout of speculators 0.9; its fields are those that its own config class writes."""
+    """The layout of speculators 0.9, with the fields that its config class writes."""
     layers = changes.pop("num_layers", 1)
     flat = {
         "architectures": ["Eagle3DraftModel"],
@@ -151,7 +151,7 @@ def make_head(target: Target, layout: Layout, seed: int = 0) -> Tensors:
 
 
 def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path) -> Path:
-    """Write a head in a layout; the config names what the layout's trainers name."""
+    """Write a head in a layout, with the config that the layout's trainers write."""
     sizes = llama_config(target, target.config.num_key_value_heads)
     sizes |= {"num_hidden_layers": layout.num_layers, "rope_theta": 5000.0}
     sizes.pop("architectures")
@@ -178,7 +178,7 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
 
 
 def published(key: str, layout: Layout) -> str:
-    """The layout's name of a tensor."""
+    """The name of a tensor in the layout."""
     for internal, prefix in layout.prefixes:
         if key.startswith(internal):
             return prefix + key.removeprefix(internal)

@@ -1,6 +1,6 @@
 """The draft models of EAGLE-3, P-EAGLE and DFlash, as their papers and training code define them.
 
-They have no cache and use no code of the methods: every draft is computed anew from the whole
+They have no cache and use no code of the methods. Every draft is computed anew from the whole
 sequence, in float64.
 """
 
@@ -41,7 +41,7 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 class PlainHead:
     """A head: its tensors by internal names, and the switches of its config.
 
-    Embeddings and output projection are the target's where the head lacks them.
+    If the head lacks embeddings or an output projection, the target's are used.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class PlainHead:
         return x / scale * self.tensors[f"{name}.weight"].double()
 
     def fused(self, states: list[Tensor]) -> Tensor:
-        """The head's features [n, hidden]: fc over inputs of the target's layers [n, hidden]."""
+        """The head's features [n, hidden]: fc applied to the inputs of the target's layers [n,
+        hidden].
+        """
         if self.switches.get("fc_norm"):
             states = [self.norm(state, f"fc_norm.{layer}") for layer, state in enumerate(states)]
         joint = torch.cat(states, -1)
@@ -95,7 +97,7 @@ class PlainHead:
         queries = rotate(queries, self.theta)
         keys = rotate(keys, self.theta)
 
-        # Each head of keys and values serves as many heads of queries.
+        # Each head of keys and values serves several heads of queries.
         num_sharing = self.num_heads // keys.shape[1]
         keys = keys.repeat_interleave(num_sharing, 1)
         values = values.repeat_interleave(num_sharing, 1)
@@ -163,7 +165,7 @@ class PlainHead:
         return self.best(outputs[len(tokens) - 1 :])
 
     def fill_block(self, states: list[Tensor], block: Tensor) -> list[int]:
-        """DFlash's greedy tokens for a block of the pending token and masks, one per mask."""
+        """DFlash's greedy tokens for a block of the pending token and masks, one token per mask."""
         fused = self.fused([state.double() for state in states])
         context = self.norm(fused, "hidden_norm")
         x = self.embedding[block]
@@ -180,6 +182,6 @@ class PlainHead:
         return self.target_ids(best_ids).tolist()
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
-        """The target's ids of the head's tokens; the table has target id - draft id."""
+        """The target's ids of the head's tokens. The table has target id - draft id."""
         table = self.tensors.get("d2t")
         return draft_ids if table is None else draft_ids + table[draft_ids]

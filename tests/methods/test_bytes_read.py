@@ -26,11 +26,11 @@ from tests.support.weights import build
 WEIGHTS: Mapping[Callable[..., Tensor], Sequence[int]] = {
     linear: (1, 2), Tensor.addmm_: (2,), torch.bmm: (1,),
 }  # fmt: skip
-"""The arguments of each product that are weights."""
+"""For each product, the arguments that are weights."""
 
 
 class Reader(TorchFunctionMode):
-    """Sums the bytes of the weights that products use."""
+    """A mode that sums the bytes of the weights that products use."""
 
     num_bytes = 0
 
@@ -56,7 +56,7 @@ def _attention_reads_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def said_and_read(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
 ) -> tuple[float, list[int]]:
-    """The bytes that a method reports, and those that each draft of a completion reads."""
+    """The bytes that a method reports, and the bytes that each draft of a completion reads."""
     target = random_target(layers=8, vocab_size=500, hidden_size=64)
     drafter = build(name, target, folder, **options)
     read: list[int] = []

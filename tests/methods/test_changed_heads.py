@@ -1,6 +1,6 @@
 """A head with one change is refused by name, named in the report, or drafts as before.
 
-The table covers changes that once passed in silence, and changes that an error did not name.
+The table has changes that once passed in silence, and changes that an error did not name.
 """
 
 import json
@@ -25,9 +25,9 @@ from tests.training.head_models import started
 
 
 class Case(NamedTuple):
-    """A change of a head's config or tensors, and the expected words of the error or the note.
+    """A change to a head's config or tensors, and the expected words of the error or the note.
 
-    An empty `refused` and `told` mean that the head drafts as the unchanged one, without a note.
+    If `refused` and `told` are empty, the head drafts as the unchanged one, without a note.
     """
 
     config: Mapping[str, Any] = {}
@@ -76,7 +76,7 @@ def unchanged(method: str) -> list[int]:
 
 
 def field(name: str, content: Any, method: str = "eagle3") -> Case:
-    """A field that some publisher uses in its arithmetic."""
+    """A case with a field that some publisher uses in its arithmetic."""
     return Case({name: content}, f"has {name} {content!r}", method=method)
 
 
@@ -172,7 +172,7 @@ OF_METHODS: dict[str, dict[str, dict[str, Any]]] = {
         "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
     },
 }  # fmt: skip
-"""Words of the error -> the fields they are about."""
+"""By method: the words of an error, and the fields that it is about."""
 
 CASES: dict[str, Case] = {
     **ARITHMETIC,

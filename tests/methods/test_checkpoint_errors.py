@@ -46,7 +46,7 @@ def folder(method: str, target: Target, tmp_path: Path) -> Path:
 
 
 def assert_refused(method: str, target: Target, folder: Path) -> CheckpointError:
-    """Check that the folder is refused by its name with a hint; returns the error."""
+    """Check that the folder is refused by name and with a hint. Return the error."""
     with pytest.raises(CheckpointError) as caught:
         build_in(folder, method, target)
     assert caught.value.hint

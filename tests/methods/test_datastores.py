@@ -1,4 +1,4 @@
-"""REST: a datastore finds every occurrence, and its most frequent continuations are drafted.
+"""REST: a datastore finds every occurrence, and the most frequent continuations are drafted.
 
 Files that are not a datastore for the target are refused.
 """
@@ -27,7 +27,7 @@ from tests.support.weights import build
 
 
 def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
-    """Each path's number of occurrences after the longest context that has any, by brute force."""
+    """How often each path follows the longest context that occurs, counted by brute force."""
     counts: Counter[Tokens] = Counter()
     for span in range(options.max_span, options.min_span - 1, -1):
         context = text[-span:]
@@ -65,7 +65,7 @@ def test_drafts_are_among_those_that_the_official_rules_allow(
         least_count = ascending_counts[-num_tokens]
         assert all(counts[path] >= least_count for path in drafted)
 
-        # A path costs its distinct tokens. The dearest paths are dropped until the budget holds.
+        # A path costs its distinct tokens. The dearest paths are dropped until the rest fits.
         cost = {path: len(set(path)) for path in counts}
         total = sum(cost[path] for path in drafted)
         assert total <= num_tokens
@@ -77,7 +77,7 @@ def test_drafts_are_among_those_that_the_official_rules_allow(
 
 
 IDS = np.array([1, 2, -1], dtype=np.int32)
-"""Tokens of a datastore: a text of two tokens, and its end."""
+"""The tokens of a datastore: a text of two tokens, and its end."""
 NOT_ONCE = "its order does not name each token once"
 NO_IDS = "its tokens are not token ids"
 WRONG_STORES: list[tuple[NDArray[Any], list[Any], str]] = [
@@ -90,7 +90,7 @@ WRONG_STORES: list[tuple[NDArray[Any], list[Any], str]] = [
     (IDS - 1, [0, 1, 2], NO_IDS),
     (IDS.astype(np.float32), [0, 1, 2], NO_IDS),
 ]
-"""Tokens and order of a file, and the reason why it is not a datastore."""
+"""The tokens and the order of a file, and the reason why it is not a datastore."""
 
 
 def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reports on the parts that a head computes with, and on maps and output layers of zeros."""
+"""Reports on the parts that a head uses, and on maps and output layers of zeros."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_the_output_layer_that_is_used_is_reported(target: Target, tmp_path: Pat
 def test_a_head_with_maps_to_themselves_may_lack_an_output_layer(
     target: Target, tmp_path: Path
 ) -> None:
-    """It then drafts what it drafts with a copy of the target's."""
+    """It drafts the same as with a copy of the target's."""
     vocab_size = target.vocab_size
 
     def drafted(name: str, change: Change) -> list[int]:
@@ -98,7 +98,7 @@ def test_a_map_that_was_never_filled_is_named(target: Target, tmp_path: Path) ->
     folder = changed(eagle3(target, tmp_path / "zero", draft_vocab=size), zero_map)
     (note,) = build_in(folder, "eagle3", target).weights_notes
     assert "d2t is all zeros" in note and "tokens 0 to 16" in note
-    # The first ids are meant if the other map says so, or if only padding is left out.
+    # Zeros mean the first ids if the other map says so, or if only padding is left out.
     first = torch.arange(target.vocab_size) < size
     changed(folder, lambda tensors: tensors.update(t2d=first))
     assert build_in(folder, "eagle3", target).weights_notes == ()
@@ -168,7 +168,9 @@ def test_the_positions_are_those_that_a_config_states(target: Target, tmp_path: 
     assert build_in(eagle3(target, tmp_path / "silent"), "eagle3", target).num_positions == 0
     block = dflash(target, tmp_path / "block", max_position_embeddings=64)
     assert build_in(block, "dflash", target).num_positions == 64
-    larger = random_target(layers=7)  # layers' classes have defaults, which nobody stated
+    larger = random_target(
+        layers=7
+    )  # the layers' classes have defaults, which the config does not state
     layout = speculators()
     folder = write_layout(larger, layout, make_head(larger, layout), tmp_path / "spec")
     assert build_in(folder, "eagle3", larger).num_positions == 0

@@ -161,7 +161,7 @@ def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
     def proposed_by_vllms(
         folder_name: str, tensors: Tensors, **fields: Any
     ) -> tuple[str, list[int]]:
-        """Layout and tokens of a head in vLLM's layout, with these fields in its config."""
+        """The layout and the drafted tokens of a head in vLLM's layout with these config fields."""
         place = tmp_path / folder_name
         folder = write(place, "model.safetensors", tensors, {**config, **fields})
         return proposed(folder, "medusa")
@@ -184,7 +184,7 @@ def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_path: Path) -> None:
-    """vLLM's layout: keys begin with `model.`, and an object holds the layer's fields."""
+    """In vLLM's layout, keys begin with `model.`, and an object holds the layer's fields."""
     official = eagle(target(), tmp_path / "official", fc_bias=has_bias)
     tensors = torch.load(official / "pytorch_model.bin", weights_only=True)
     fields = json.loads((official / "config.json").read_text())

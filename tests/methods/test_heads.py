@@ -1,7 +1,7 @@
-"""Trained heads of every shape: the output equals the target's.
+"""With trained heads of every shape, the output equals the target's.
 
-A drafter's own cache equals a full recompute at every step.
-Proposing a tree never waits for the device.
+A drafter's own cache equals a full recompute at every step. Proposing a tree never waits for the
+device.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ TARGETS: dict[str, dict[str, Any]] = {
     "biases": {},
 }
 BIASED = {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}
-"""Changes of a Qwen 2, whose attention has biases."""
+"""Changes to the config of a Qwen 2, whose attention has biases."""
 VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("medusa", {"layers": 3, "heads": 2}, {}),
     ("medusa", {"heads": 6}, {"tree": "3x2x1x1x1x1"}),
@@ -70,7 +70,7 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("hydra", {}, {"nodes": 5}),
     ("eagle3", {IDS: [0, 2, 3]}, {"depth": 3, "top_k": 4}),
 ]
-"""Method, arguments of its checkpoint's maker, options."""
+"""The method, the arguments of its checkpoint's maker, and its options."""
 
 
 @cache
@@ -140,7 +140,7 @@ def test_only_typical_acceptance_is_lossy() -> None:
     [
         (None, None, "", (2, 4, 5)),
         ([6, 1, 3], None, "", (1, 3, 6)),
-        (None, [1, 3, 4], "", (2, 4, 5)),  # the formula's layers, counted by outputs
+        (None, [1, 3, 4], "", (2, 4, 5)),  # the formula's layers, numbered by their outputs
         (None, [2, 4, 5], "", (2, 4, 5)),
         (None, [1, 3, 6], "2+4+7", (2, 4, 7)),
         (None, [2, 5, 8], "", (2, 5, 8)),  # 8 layers: the last one's output counts as an input

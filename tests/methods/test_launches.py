@@ -1,4 +1,4 @@
-"""The operations of a level of a growing draft tree are listed, so that none is added unseen."""
+"""The operations of a level of a draft tree are listed, so that none is added unnoticed."""
 
 from collections import Counter
 from pathlib import Path
@@ -40,7 +40,7 @@ GROWTH = Counter(
     ("name", "more"),
     [
         ("eagle2", {"linear": 2}),  # fc and the head
-        ("eagle3", {"linear": 1, "rms_norm": 3, "index": 1}),  # with the draft vocabulary's ids
+        ("eagle3", {"linear": 1, "rms_norm": 3, "index": 1}),  # with ids of the draft vocabulary
     ],
 )
 def test_the_operations_of_a_level(name: str, more: dict[str, int], tmp_path: Path) -> None:

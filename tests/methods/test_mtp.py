@@ -1,4 +1,4 @@
-"""MTP: the target's own prediction layer, over its final hidden states.
+"""MTP: the target's own prediction layer reads its final hidden states.
 
 LayerSkip: a draft has the tokens that the target's first layers alone would generate.
 """
@@ -35,8 +35,9 @@ from tests.support.architectures import LIMITED, config_of, random_of
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB, LAYERS = 8, 2
-"""A vocabulary so small that a random layer is often right, and the layers before the prediction
-layer.
+"""A vocabulary so small that a random layer is often right.
+
+`LAYERS` are the layers before the prediction layer.
 """
 
 PROMPTS = [(1, 7, 3, 4), (5,), (3, 4, 5, 6) * 6]
@@ -67,7 +68,7 @@ def random_model(name: str, num_layers: int) -> Any:
 
 @cache
 def model_of(name: str) -> Any:
-    """A model whose last layer is the prediction layer of the model that ends before it."""
+    """A model whose last layer is the prediction layer for the model without that layer."""
     model = random_model(name, LAYERS + 1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,13 +89,13 @@ def target_of(name: str) -> Target:
 
 
 def parts() -> dict[str, Tensor]:
-    """The tensors that a prediction layer has and other layers lack."""
+    """The tensors that only a prediction layer has."""
     tensors = {f"{n}.weight": 1 + random(32, seed=40 + i).float() for i, n in enumerate(NORMS)}
     return {**tensors, "eh_proj.weight": random(32, 64, seed=50).float()}
 
 
 def publish(name: str, folder: Path) -> Path:
-    """The model's last layer in the published layout, which transformers writes."""
+    """Write the model's last layer in the published layout, as transformers does."""
     model_of(name).save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
     prefix = f"model.layers.{LAYERS}."
@@ -111,7 +112,7 @@ def publish(name: str, folder: Path) -> Path:
 
 @torch.no_grad()
 def plain_draft(name: str, text: tuple[int, ...], num_tokens: int) -> list[int]:
-    """A chain by the model's last layer, without a cache."""
+    """A chain drafted by the model's last layer, without a cache."""
     model, tensors = model_of(name), parts()
     states = target_of(name).model.base_model(torch.tensor([text[:-1]])).last_hidden_state[0]
     tokens, drafted = list(text[1:]), list[int]()
@@ -207,7 +208,7 @@ NAMES = ("llama", "gpt2", "deepseek", "gemma3")
 
 @cache
 def layers_of(name: str) -> Any:
-    """A random model with four layers: run by the engine's stack (llama), or by transformers.
+    """A random model with four layers, which run in the engine's stack (llama) or by transformers.
 
     Gemma 3's layers are those of its text part, and three of four have a window.
     """

@@ -69,7 +69,7 @@ def as_speculators(folder: Path) -> Path:
 def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(
     layout: str, num_tokens: int, tmp_path: Path
 ) -> None:
-    """A head of speculators has a vocabulary of its own, and an option replaces the block size."""
+    """A head of speculators has its own vocabulary, and an option replaces the block size."""
     folder = dflash(target(), tmp_path)
     if layout == "speculators":
         folder = as_speculators(folder)

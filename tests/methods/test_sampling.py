@@ -1,4 +1,4 @@
-"""Sampled drafts: their order, their distributions and their acceptance at temperature 1."""
+"""Sampled drafts: their order, their distributions, and their acceptance at temperature 1."""
 
 from itertools import permutations
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_draws_without_replacement_come_in_the_right_order_of_probability() -> N
 
 
 def test_a_sampled_tree_has_the_distribution_of_each_node(tmp_path: Path) -> None:
-    """Rows of q sum to one, hold the node's own token, and none of its earlier siblings."""
+    """Rows of q sum to one. They include the node's own token and exclude its earlier siblings."""
     target = random_target(layers=4)
     drafter = Recording(build("eagle", target, tmp_path))
     for sampling in (Sampling(1.0), Sampling(1.0, top_p=0.3)):

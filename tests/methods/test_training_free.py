@@ -29,11 +29,11 @@ TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
 CORPUS = [[3, 4, 5, 6, 7], [9, 3, 4, 5, 8, 8], [*range(10, 50)], [1, *range(12, 46), 5, 5]]
 """The datastore of SAM-Decoding."""
 BY_FREQUENCY = [(0, 6), (1, 8), (1, 7), (2, 1)]
-"""What REST drafts after 4 5: in TEXTS, 6 follows three times, 6 8 twice and 6 7 once."""
+"""What REST drafts after 4 5. In TEXTS, 6 follows three times, 6 8 twice and 6 7 once."""
 TWICE = (5, 6, 7, 8, 6, 7, 3, 9, 7)
 """6 7 occurs twice, and 7 three times, the last time at the end."""
 OFTEN = (5, 6, 5, 7, 5, 7, 5, 6, 5)
-"""5 is followed by 6 and by 7, twice each."""
+"""5 is followed twice by 6 and twice by 7."""
 LONG = (3, 4, 5, 6, 7, 9, 3, 4, 5)
 """The last three tokens occurred before."""
 SEEN = (3, 4, 5, 9, 3, 4, 5)
@@ -89,7 +89,10 @@ UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
 def test_what_is_drafted_after_a_text(
     spelling: str, text: tuple[int, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
 ) -> None:
-    """None if SAM-Decoding leaves the step to the other method, which drafts a tree of 61 nodes."""
+    """`expected` is None if SAM-Decoding leaves the step to the other method.
+
+    That method drafts a tree of 61 nodes.
+    """
     datastore = None
     if spelling.startswith("rest"):
         datastore = stored(tmp_path, TEXTS)

@@ -77,7 +77,7 @@ def test_a_tree_keeps_the_nodes_of_the_lowest_ranks_with_their_parents() -> None
 
 
 class Grown(NamedTuple):
-    """A tree of random draft tokens, and all candidates of its pool, the root first."""
+    """A tree of random draft tokens, and all candidates in its pool, beginning with the root."""
 
     tokens: Tensor
     parents: Tensor

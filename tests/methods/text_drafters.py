@@ -1,4 +1,4 @@
-"""Methods without weights on a small target, and what they draft after a text."""
+"""Methods without weights on a small target, and the drafts they make after a text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ TARGET = random_target(layers=1)
 
 
 def built(spelling: str, datastore: Path | None = None) -> Any:
-    """The drafter of a method as it is spelt on the command line."""
+    """The drafter of a method, spelled as on the command line."""
     name, _, options_text = spelling.partition(":")
     options = dict(option.split("=") for option in options_text.split(",") if option)
     if datastore:
@@ -24,14 +24,14 @@ def built(spelling: str, datastore: Path | None = None) -> Any:
 
 
 def stored(folder: Path, corpus: list[list[int]]) -> Path:
-    """The datastore of these texts, as a file."""
+    """Write the datastore of these texts to a file."""
     path = folder / "store.safetensors"
     Datastore.build(corpus).save(path)
     return path
 
 
 def drafted_after(drafter: Any, text: Sequence[int]) -> list[tuple[int, int]]:
-    """Parent and token of each draft node."""
+    """The parent and the token of each draft node."""
     tree = drafter.propose(started(drafter, TARGET, list(text)))
     parents = tree.layout.parents.tolist()
     tokens = tree.tokens.tolist()
@@ -39,5 +39,5 @@ def drafted_after(drafter: Any, text: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def chain(*tokens: int) -> list[tuple[int, int]]:
-    """Parent and token of each node of a chain: the node before it is the parent."""
+    """The parent and the token of each node of a chain. The parent is the previous node."""
     return [*enumerate(tokens)]

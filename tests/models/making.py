@@ -16,7 +16,7 @@ CONFIG = {
 
 
 def write_safetensors(path: Path, num_values: int = 8, dtype: str = "F16") -> Path:
-    """A valid file with one flat tensor; only the header is ever looked at."""
+    """Write a valid file with one flat tensor. Only its header is ever read."""
     size = {"F16": 2, "F32": 4, "I64": 8}[dtype]
     entry = {"dtype": dtype, "shape": [num_values], "data_offsets": [0, num_values * size]}
     header = json.dumps({"w": entry, "__metadata__": {"format": "pt"}}).encode()
@@ -25,7 +25,9 @@ def write_safetensors(path: Path, num_values: int = 8, dtype: str = "F16") -> Pa
 
 
 def make_checkpoint(folder: Path, **config: object) -> Path:
-    """A folder with config, one safetensors file and a tokenizer file, as far as files can tell."""
+    """Write a folder that looks like a checkpoint: a config, a safetensors file and a tokenizer
+    file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     (folder / "tokenizer.json").write_text("{}")
@@ -49,7 +51,7 @@ description = "Three lines."
 
 
 def drop_card(root: Path, text: str = CARD, name: str = "haiku") -> Path:
-    """A card below `root`, which a test puts on the package's search path."""
+    """Write a card below `root`, which the test puts on the package's search path."""
     path = root / "datasets" / "cards" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Chat templates. Special tokens in a prompt's text are text."""
+"""Chat templates. In a prompt, the text of a special token is plain text."""
 
 import json
 from dataclasses import replace

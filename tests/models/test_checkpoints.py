@@ -1,4 +1,4 @@
-"""Checkpoints, and invalid config, header and index files: one message each."""
+"""Checkpoints. Each invalid config, header or index file gives one message."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ ENTRY = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16]}
 
 
 def of_header(**entries: object) -> bytes:
-    """A file of 16 bytes of data under this header of safetensors."""
+    """A safetensors file with this header and 16 bytes of data."""
     text = json.dumps(entries).encode()
     return len(text).to_bytes(8, "little") + text + bytes(16)
 
@@ -43,7 +43,7 @@ def index_of(*names: object) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A whole checkpoint, as far as files can tell."""
+    """A folder whose files look like a whole checkpoint."""
     return make_checkpoint(tmp_path / "model")
 
 
@@ -81,7 +81,7 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
 
 
 def refusal(folder: Path) -> str:
-    """The message about a checkpoint folder that is refused."""
+    """The message with which a checkpoint folder is refused."""
     with pytest.raises(CheckpointError) as caught:
         check_checkpoint(folder, what="Model mine")
     assert caught.value.message.startswith("Model mine: ")
@@ -141,7 +141,7 @@ def test_safetensors_are_preferred_and_other_copies_are_not_weights(folder: Path
 def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     path = make_checkpoint(tmp_path / "models--a--b" / "snapshots" / commit)
-    blob = tmp_path / ("f" * 64)  # a name that is not the hash of its bytes
+    blob = tmp_path / ("f" * 64)  # a name that is not the hash of the content
     (path / "model.safetensors").rename(blob)
     (path / "model.safetensors").symlink_to(blob)
     (path / "model.gguf").write_bytes(b"GGUF")  # llama.cpp reads it, and not the weights above
@@ -228,7 +228,7 @@ def test_a_model_that_does_not_fit_is_refused_before_its_download_with_both_figu
 def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Llama-3.1 8B at 32k tokens, on a card of 24 GB that holds it at 2k."""
+    """Llama-3.1 8B with 32k tokens, on a card of 24 GB that holds it with 2k."""
     shape, free = find_model("llama3.1-8b").shape, 24_000_000_000
     assert shape is not None
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: free)

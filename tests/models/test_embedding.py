@@ -1,4 +1,4 @@
-"""Token ids fit the embedding: what a model cannot read is refused before weights are loaded."""
+"""Token ids must fit the embedding. Those that do not are refused before weights are loaded."""
 
 import json
 from pathlib import Path
@@ -19,13 +19,13 @@ from tests.support.refusals import error_with
 from tests.support.watching import Watcher
 
 LATE = "<|late|>"
-"""A special token whose id is one more than the last row of the embedding."""
+"""A special token whose id is one beyond the last row of the embedding."""
 TEMPLATE = "{% for message in messages %}MARK{{ message['content'] }}{% endfor %}"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model with a tokenizer that has one token more than the embedding has rows."""
+    """A model whose tokenizer has one token more than the embedding has rows."""
     return with_tokens(save_checkpoint(tmp_path / "model"), LATE)
 
 
@@ -86,7 +86,7 @@ def test_of_several_prompts_the_samples_with_such_an_id_fail_by_name(
 
 
 def test_tokens_and_ends_that_nobody_asks_for_are_silent_or_reported(folder: Path) -> None:
-    """A <pad> beyond the rows is usual; an end there can end no answer."""
+    """A <pad> beyond the rows is usual. An end token there can end no answer."""
     plan = plan_of(with_tokens(folder, "<pad>", "<|more|>"), ["ab"])
     assert plan.setup.codec.eos_ids == {2}
     assert not any("end tokens are ignored" in text for text in plan.about.warnings)

@@ -1,5 +1,6 @@
-"""GGUF files of every architecture: read correctly, or refused by name if transformers skips a
-part.
+"""GGUF files of every architecture are read correctly, or refused by name.
+
+They are refused if transformers would skip a part of them.
 """
 
 from pathlib import Path
@@ -52,7 +53,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stablelm": (GROUPED, {**NORM, **ROPE, "rope.dimension_count": 4}),
     "starcoder2": (GROUPED, {**ROPE, **NORM, "rope.scaling.factor": 1.0}),
 }
-"""Model type -> config, and metadata as llama.cpp's converter writes them."""
+"""By model type: a config, and the metadata that llama.cpp's converter writes."""
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("starcoder2", {"rope.freq_base": 1e6}, r"rope\.freq_base is 1000000\.0 \(loaded: 10000\.0\)"),
     ("stablelm", {"rope.freq_base": 1e6}, r"rope\.freq_base is 1000000\.0"),
@@ -90,7 +91,10 @@ def converted(file: Path) -> Path:
 
 
 def written(file: Path, model_type: str, keys: dict[str, Any], **changes: Any) -> PreTrainedModel:
-    """Write a random model of that type; `keys` replace the file's, `changes` the config's."""
+    """Write a random model of that type, and return it.
+
+    `keys` replace keys of the file, and `changes` fields of the config.
+    """
     fields, metadata = MODELS[model_type]
     model = random_of(AutoConfig.for_model(model_type, **{**fields, **changes}))
     write_model(file, model, {**metadata, **keys})
@@ -152,7 +156,7 @@ def test_tensors_that_llama_cpp_skips_too_may_be_skipped(
 
 
 def add_it(monkeypatch: pytest.MonkeyPatch, tensor: str) -> None:
-    """Add a tensor of that name to the files that are written."""
+    """Add a tensor with that name to the files that are written."""
     finish = GGUFWriter.write_header_to_file
 
     def add_and_finish(writer: GGUFWriter, *arguments: Any) -> None:
@@ -169,7 +173,7 @@ FILE_TYPES = [(15, "Q4_0", "Q4_K_M"), (1, "Q4_0", "Q4_0"), (999, "Q8_0", "Q8_0")
 def test_the_type_is_the_files_own(
     file: Path, file_type: int, kind: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file's tensors may have other types: rows of 64 cannot have blocks of 256."""
+    """Tensors of the file may have other types, since rows of 64 cannot have blocks of 256."""
     finish = GGUFWriter.write_header_to_file
 
     def add_and_finish(writer: GGUFWriter, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""An answer goes back into a dialogue as content, and as reasoning where the template reads it."""
+"""An answer returns to a dialogue as content, and as reasoning if the template reads that."""
 
 import json
 from dataclasses import replace

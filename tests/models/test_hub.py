@@ -24,7 +24,7 @@ from tests.support.hub_server import COMMIT, REPO
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty Hugging Face cache; any request to the Hub fails unless a test sets its answer"""
+    """An empty Hugging Face cache. Any request to the Hub fails, unless a test sets its answer."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     hub_says(monkeypatch, ConnectionError("name or service not known"))
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> list[Any]:
-    """Let the Hub list these files, or fail; returns the requested downloads."""
+    """Let the Hub list these files, or fail. Return the requested downloads."""
     downloads: list[Any] = []
 
     def model_info(*_: object, **__: object) -> SimpleNamespace:
@@ -51,7 +51,7 @@ def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> 
 
 
 def in_cache(cache: Path, repo: str = REPO) -> Path:
-    """A snapshot of a repository, as the hub's client stores it."""
+    """A snapshot of a repository, stored as the Hub's client does."""
     stored = cache / f"models--{repo.replace('/', '--')}"
     (stored / "refs").mkdir(parents=True)
     (stored / "refs" / "main").write_text(COMMIT)

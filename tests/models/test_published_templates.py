@@ -1,6 +1,6 @@
-"""BOS, ends and thinking of twelve published templates, in their form and with their tokens.
+"""BOS, ends and thinking of twelve published templates, with their structure and tokens.
 
-The templates are short: system texts, tools and checks of roles are left out.
+The templates are short. System texts, tools and checks of roles are left out.
 """
 
 import json
@@ -20,21 +20,21 @@ from tests.support.replies import answer
 
 
 class Published(NamedTuple):
-    """A model's template and tokenizer, and what its prompts and answers are."""
+    """A model's template and tokenizer, and the prompts and answers that follow from them."""
 
     template: str
-    """Its text, or the name of one of ours."""
+    """The template's text, or the name of one of ours."""
     bos: str
-    """The tokenizer's BOS; empty without."""
+    """The tokenizer's BOS, or empty if it has none."""
     eos: str
     special: str
     """Further special tokens."""
     has_bos_added: bool
-    """The tokenizer puts BOS in front of each text."""
+    """True if the tokenizer puts BOS in front of each text."""
     prompt: str
-    """The prompt of two turns."""
+    """The prompt of a chat of two turns."""
     end: str
-    """The token after a last answer."""
+    """The token that follows a last answer."""
     num_bos: int | None = None
     thinking: ThinkingHeader | None = None
 
@@ -232,11 +232,11 @@ ANSWERS = {
     "gpt-oss": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
     "<|channel|>final<|message|>Sure.<|return|>",
 }
-"""Answers of models that think, of which the history has "Sure." alone."""
+"""Answers of models that think. Only "Sure." enters the history."""
 
 
 def codec_of(name: str, folder: Path) -> ChatCodec:
-    """The codec of a tokenizer with the model's tokens, and of its template."""
+    """The codec of the model's template and of a tokenizer with its tokens."""
     model = TABLE[name]
     extra = dict.fromkeys([model.bos or model.eos, model.eos, *model.special.split()])
     backend = make_tokenizer(extra=tuple(extra)).backend_tokenizer

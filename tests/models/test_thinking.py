@@ -1,4 +1,4 @@
-"""Switches of thinking are measured: their two renderings are compared."""
+"""Switches of thinking are found by comparing two renderings."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Ends of answers: what checkpoints list, and what the template writes after a last answer."""
+"""Ends of answers: the tokens that checkpoints list, and those that templates write."""
 
 import json
 from itertools import chain

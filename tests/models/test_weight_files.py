@@ -1,4 +1,4 @@
-"""The files that are read are recorded, and stale, doubled and lost files are reported."""
+"""The files that are read are recorded. Stale, doubled and lost files are reported."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def write_index(folder: Path, weight_map: Mapping[str, str], stem: str = WHOLE) 
 
 
 def shard(folder: Path, tensors: Mapping[str, Tensor], suffix: str = ".safetensors") -> list[str]:
-    """Write three shards with an index in place of the whole file; returns their names."""
+    """Write three shards with an index in place of the whole file. Return the shards' names."""
     stem = next(name for name in FILES if name.endswith(suffix))
     (folder / stem).unlink(missing_ok=True)
     names = [f"part-{i}{suffix}" for i in range(3)]
@@ -54,7 +54,7 @@ def shard(folder: Path, tensors: Mapping[str, Tensor], suffix: str = ".safetenso
 
 
 def add(path: Path, **tensors: Tensor) -> None:
-    """Put further tensors in a file, which its index does not list there."""
+    """Add tensors to a file, although the index does not list them there."""
     is_safe = path.suffix == ".safetensors"
     before = load_file(path) if is_safe else torch.load(path, weights_only=True)
     write(path, before | {key.replace("__", "."): tensor for key, tensor in tensors.items()})
@@ -217,7 +217,7 @@ def test_a_head_is_recorded_by_the_names_of_its_own_files(tmp_path: Path) -> Non
     assert [path for path in identify(folder, "medusa").files if path != "config.json"] == [
         "medusa_lm_head.pt"
     ]
-    (folder / WHOLE).rename(folder / "one.safetensors")  # of which a plug-in may read either
+    (folder / WHOLE).rename(folder / "one.safetensors")  # a plug-in may read either of them
     write(folder / "another.safetensors", {"x": torch.zeros(2)})
     check_checkpoint(folder, what="It", needs_tokenizer=False, kind="theirs")
     (folder / "medusa_lm_head.pt").write_bytes(b"PK")

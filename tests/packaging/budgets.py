@@ -1,4 +1,4 @@
-"""Limits of the code: statements of each room, and counts that warn of dense code.
+"""Limits on the code: statements of each room, and counts that warn of dense code.
 
 `python -m tests.packaging.budgets` prints the counts beside their limits in house.toml.
 """
@@ -27,7 +27,7 @@ def source_files(folder: str) -> list[Path]:
 
 
 def room_of(path: Path) -> str:
-    """The room of a file, with all modules of the root as one."""
+    """The room of a file. All modules of the root are one room."""
     parts = path.relative_to(ROOT).parts
     if parts[0] == "methods":
         return "methods"
@@ -62,7 +62,7 @@ def functions_over_60_lines(source: str) -> int:
 
 
 def calls_of(function: str, sources: Iterable[str]) -> int:
-    """The calls of a function by its name, or as an attribute of its module."""
+    """The number of calls of a function, by its name or as an attribute of its module."""
     calls = (
         node.func
         for source in sources
@@ -78,13 +78,13 @@ def skipped_by_the_formatter(source: str) -> int:
 
 
 def mebibytes_in_git() -> int:
-    """Size of git's files as they lie in the checkout, rounded up."""
+    """The size in MiB of the checked-out files that git tracks, rounded up."""
     tracked = map(ROOT.joinpath, output(["git", "ls-files", "-z"], ROOT).split("\0")[:-1])
     return -(-sum(path.stat().st_size for path in tracked if path.is_file()) // 2**20)
 
 
 def long_files() -> dict[str, int]:
-    """Files of the product with more than `USUAL_LINES` lines, by path, with their lines."""
+    """The lines of each file of the product that has more than `USUAL_LINES`, by path."""
     lines = {
         path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
         for folder in PRODUCT
@@ -122,7 +122,7 @@ def measured() -> dict[str, Mapping[str, float]]:
 
 
 def limit_of(table: str, name: str) -> float:
-    """The limits in house.toml for a name, or else for any room; none if it has neither."""
+    """The limit in house.toml for a name, or else for any room. It is 0 if there is neither."""
     limits: dict[str, float] = HOUSE[table]
     return limits.get(name, limits.get("room", 0))
 

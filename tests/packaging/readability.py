@@ -1,6 +1,6 @@
 """Counts that warn when code becomes hard to read.
 
-They are alarms, not aims: a better count is no gain if the code is no easier to read.
+They are alarms, not aims. A better count is no gain if the code is no easier to read.
 """
 
 import ast
@@ -17,7 +17,7 @@ VAGUE_NAMES = frozenset(
 """Names that do not say what they hold."""
 
 WIDE_LINE = 25
-"""A line counts as wide from this many tokens on."""
+"""A line with this many tokens or more counts as wide."""
 
 _NO_CODE = {
     tokenize.COMMENT,
@@ -112,7 +112,7 @@ def _is_import(node: ast.AST) -> TypeGuard[ast.stmt]:
 
 
 def _is_docstring(node: ast.AST) -> TypeGuard[ast.stmt]:
-    """True for a text that stands alone: of a module, class, function, field or constant."""
+    """Return whether a text is the docstring of a module, class, function, field or constant."""
     return isinstance(node, ast.Expr) and _is_text(node.value)
 
 

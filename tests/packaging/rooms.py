@@ -18,7 +18,7 @@ FLOORS: Mapping[str, int] = HOUSE["floors"]
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name; a package ends in `__init__`."""
+    """Every module of the package, by its dotted name. The name of a package ends in `__init__`."""
     places = [(ROOT / "specbench", "specbench."), (ROOT / "methods", "specbench.methods.")]
     return {
         prefix + ".".join(path.relative_to(folder).with_suffix("").parts): path
@@ -28,7 +28,7 @@ def modules() -> dict[str, Path]:
 
 
 def room(module: str) -> str:
-    """The room of a module: `specbench.log.files` is in `log`, `specbench.errors` is a room."""
+    """The room of a module. `specbench.log.files` is in `log`, and `specbench.errors` is a room."""
     return module.split(".")[1]
 
 
@@ -39,8 +39,9 @@ def folder(module: str) -> str:
 
 
 def import_graph(sources: Mapping[str, str]) -> nx.DiGraph:
-    """Files (dotted names) and their imports, also those for type hints, in functions and by
-    strings.
+    """The imports of each file, as dotted names.
+
+    They include imports for type hints, in functions, and by strings.
     """
     graph = nx.DiGraph()
     graph.add_nodes_from(sources)
@@ -70,7 +71,7 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Iterator[str]:
-    """Modules named in full by a string, or by a string after the beginning of an f-string."""
+    """Modules that a string names in full, or together with the beginning of an f-string."""
     texts = [
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]
@@ -88,7 +89,7 @@ def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Ite
 
 
 def _prefix(text: ast.JoinedStr, module: str) -> str:
-    """The beginning of f"specbench.room.{name}" or f"{__name__}.{name}"; else nothing."""
+    """The beginning of f"specbench.room.{name}" or f"{__name__}.{name}", otherwise empty."""
     first, *rest = text.values
     if isinstance(first, ast.Constant) and str(first.value).startswith("specbench."):
         return str(first.value)
@@ -108,7 +109,7 @@ def _module_of(name: str, modules: Iterable[str]) -> str | None:
 
 
 def upward(graph: nx.DiGraph) -> set[str]:
-    """Imports of a room on the same floor or above."""
+    """Imports of a room that is on the same floor or above."""
     return {
         f"up {a} -> {b}"
         for a, b in graph.edges
@@ -123,8 +124,9 @@ def in_circles(graph: nx.DiGraph) -> set[str]:
 
 
 def heights(graph: nx.DiGraph) -> dict[str, int]:
-    """Folder -> its floor, one above the highest that it imports. Folders in a circle share a
-    floor.
+    """The floor of each folder: one above the highest that it imports.
+
+    Folders that import each other in a circle share a floor.
     """
     places = nx.DiGraph()
     places.add_nodes_from(map(folder, graph))

@@ -10,7 +10,7 @@ from pathlib import Path
 def run(
     command: Sequence[str | Path], cwd: Path, *, path: Sequence[Path] = (), timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """The finished command, with `path` as its PYTHONPATH. It has no network and one thread."""
+    """Run a command with `path` as its PYTHONPATH, without a network and with one thread."""
     variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
     env = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(map(str, path))}
     return subprocess.run(
@@ -53,6 +53,6 @@ print(find_spec("specbench.methods.pld").origin)
 
 
 def pip_install(*what: str | Path, cwd: Path, into: Sequence[str | Path] = ()) -> None:
-    """Install without dependencies and without a network; `into` are pip's own options."""
+    """Install without dependencies and without a network. `into` are options of pip."""
     offline = ("--no-index", "--no-deps", "--no-build-isolation", "--quiet")
     output([sys.executable, "-m", "pip", *into, "install", *offline, *what], cwd)

@@ -1,5 +1,6 @@
-"""CONTRIBUTING, "How to add things": each row is done in a copy of the checkout, without other
-files.
+"""Each row of "How to add things" in CONTRIBUTING works in a copy of the checkout.
+
+No other files are changed.
 """
 
 import shutil
@@ -114,7 +115,7 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "a model": {"specbench/models/models.toml": [("# The models", f"{MODEL}# The models")]},
 }
-"""The changes that each recipe makes in its files: old text and new text."""
+"""The old and the new text of each change that a recipe makes to its files."""
 FUSED = """
 from transformers import AutoConfig, AutoModelForCausalLM
 from specbench.engine.layers.models import unsupported_reason

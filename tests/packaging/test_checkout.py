@@ -1,6 +1,6 @@
 """A checkout works without installation, and shadows no other package.
 
-Editable installs: a file added to the checkout is available at once.
+In an editable install, a file that is added to the checkout is available at once.
 """
 
 import site
@@ -49,10 +49,10 @@ except SystemExit as end:
 
 @pytest.fixture(scope="module")
 def environment(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of a fresh environment, specbench installed as editable.
+    """The scripts of a fresh environment with an editable install of specbench.
 
-    It sees this environment's libraries as plain folders: their `.pth` files are not read, and
-    so an editable specbench of this environment is not found through them.
+    It sees this environment's libraries as plain folders. Their `.pth` files are not read, so an
+    editable specbench of this environment is not found through them.
     """
     folder = tmp_path_factory.mktemp("editable")
     output([sys.executable, "-m", "venv", "--without-pip", folder], folder)

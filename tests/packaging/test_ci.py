@@ -1,4 +1,4 @@
-"""The project's own gate, its workflow, and the workflow that others copy."""
+"""The project's gate, its workflow, and the workflow that other projects copy."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ CLASSIFIER = "Programming Language :: Python :: 3."
 
 
 def steps_of(file: str) -> tuple[dict[str, Any], list[str]]:
-    """The jobs of a workflow, and the commands of all."""
+    """The jobs of a workflow, and the commands of all jobs."""
     workflow = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     jobs = workflow["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
@@ -47,7 +47,7 @@ def test_the_workflow_checks_the_run_that_it_made_with_options_that_exist() -> N
         assert {word for word in shlex.split(arguments) if word.startswith("--")} <= options
     run_words, judged = (shlex.split(arguments) for _, arguments in called)
     assert run_words[run_words.index("--output") + 1] == judged[0]
-    # A comment says how the baseline is recorded: on the same work.
+    # A comment shows how to record the baseline, which has to do the same work.
     workflow = (ROOT / "docs/github-actions.yml").read_text(encoding="utf-8")
     _, recorded = COMMAND.findall(workflow)[0]
     for name in ("--limit", "--max-new-tokens"):

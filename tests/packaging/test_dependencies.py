@@ -16,7 +16,7 @@ from tests.packaging import rooms
 from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"sentencepiece", "protobuf"}
-"""With these, transformers reads a tokenizer.model."""
+"""transformers needs these to read a tokenizer.model."""
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -26,7 +26,7 @@ def declared(texts: list[str]) -> dict[str, Requirement]:
 
 
 def imported() -> set[str]:
-    """The distributions that the package imports, and folders that only the checkout has."""
+    """The distributions that the package imports, and folders that are only in the checkout."""
     distributions = {
         name.removeprefix("specbench.").partition(".")[0]
         for module, source in rooms.read_sources().items()

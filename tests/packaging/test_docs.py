@@ -1,4 +1,4 @@
-"""Files, links, commands and options that the documents show exist."""
+"""The files, links, commands and options in the documents exist."""
 
 import re
 import shlex
@@ -57,7 +57,7 @@ def text(document: Path) -> str:
 
 
 def commands(document: Path, program: str) -> list[list[str]]:
-    """The arguments of every call of a program that a document shows."""
+    """The arguments of every call of a program in a document."""
     shown = "\n".join([*BLOCK.findall(text(document)), *INLINE.findall(text(document))])
     lines = [shlex.split(line, comments=True) for line in shown.splitlines()]
     return [line[1:] for line in lines if line and line[0] == program]
@@ -115,7 +115,7 @@ def test_the_python_that_a_document_shows_runs(
 
 
 def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
-    """The tree's paths are those that its comment names. The table of `State` has all of its
+    """The tree has the paths that its comment names, and the table of `State` has all of its
     members.
     """
     page = text(ROOT / "docs/adding.md")
@@ -171,7 +171,7 @@ def test_words_of_the_field_are_explained_or_linked_on_every_guide() -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/measurements").glob("*.md")), ids=str)
 def test_a_measurement_has_a_date_and_a_commit(page: Path) -> None:
-    """Each section says when it was written down, or lists recorded runs as their headers do."""
+    """Each section has a date, or lists recorded runs as their headers do."""
     _, *sections = re.split(r"^## ", text(page), flags=re.MULTILINE)
     assert sections
     for section in sections:

@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "If the whole interval of a decode speedup": "a threshold",
     "With a gain of 3 % the kernel enters": "a threshold",
 }
-"""Beginnings of sentences whose units were not measured, with the reason."""
+"""The beginnings of sentences whose figures were not measured, with the reasons."""
 
 _MARK = re.compile(r"<!-- from: results/(?P<kind>recorded|published)/(?P<name>[\w.-]+) -->")
 _UNIT = re.compile(r"\d\s?(?:x|%|ms|s|tok/s|tokens/s|minutes|MB|GB|GiB|J|[GT]B/s)(?![\w/])")
@@ -49,7 +49,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(page: str) -> Iterator[Sentence]:
-    """The sentences and table rows of a page, without code and without generated tables."""
+    """The sentences and table rows of a page, without code and generated tables."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for paragraph in re.split(r"\n\s*\n", _CODE.sub("", _GENERATED.sub("", text))):
         if paragraph.startswith("|"):

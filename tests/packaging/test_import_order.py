@@ -1,4 +1,4 @@
-"""Imports load no libraries that take long."""
+"""Imports load no slow libraries."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of rooms: imports go down, and no two files import each other."""
+"""Imports go down from room to room, and no two files import each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make` in a fresh clone: setup, and the commands of its targets."""
+"""`make` in a fresh clone: the setup, and the commands of the targets."""
 
 import shutil
 from pathlib import Path

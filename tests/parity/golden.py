@@ -1,6 +1,6 @@
-"""The official implementations' outputs on tiny checkpoints in their own formats.
+"""The outputs of the official implementations on tiny checkpoints in their own formats.
 
-They are not part of the project: `SPECBENCH_PARITY` names their folder.
+They are not part of the project. `SPECBENCH_PARITY` names their folder.
 """
 
 import json
@@ -33,7 +33,7 @@ EOS = 2
 
 @dataclass(frozen=True)
 class Golden:
-    """One prompt's outcome in an official implementation."""
+    """What an official implementation gives for one prompt."""
 
     id: str
     output_ids: list[int]

@@ -55,12 +55,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"depth": 64, "num_tokens": 64, "factor": 4.0, "offset": 1.0, "min_prob": 0.05},
     ),
 }
-"""Name of the official outputs -> method and options."""
+"""The method and its options, by the name of the official outputs."""
 BOUNDS = {
     "pld": (0.99, 1.01), "sps": (0.95, 1.05), "sps_const4": (0.95, 1.05),
     "lookahead": (0.97, 1.2), "lookahead_l4w5g3": (0.97, 1.2),
 }  # fmt: skip
-"""Allowed ranges of our mean accepted tokens / the official mean, where not 0.97 to 1.03."""
+"""The allowed ratios of our mean accepted tokens to the official mean, if not 0.97 to 1.03."""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def completions(name: str, datastore: Path) -> list[Completion]:
 def test_tokens_and_mean_accepted_tokens_are_those_of_the_official_code(
     name: str, datastore: Path
 ) -> None:
-    """Lookahead may accept more: the official match counter stops a token early."""
+    """Lookahead may accept more, because the official match counter stops a token early."""
     answers = completions(name, datastore)
     goldens = load_golden("vanilla" if name in LATER else name)
     assert [list(done.token_ids) for done in answers] == [golden.output_ids for golden in goldens]
@@ -103,7 +103,7 @@ def test_tokens_and_mean_accepted_tokens_are_those_of_the_official_code(
 def test_each_step_accepts_as_many_where_the_official_first_step_accepts_none(
     name: str, datastore: Path
 ) -> None:
-    """The official code drafts in the prompt's forward; ours starts after it."""
+    """The official code drafts in the forward of the prompt. Ours starts after it."""
     both = zip(completions(name, datastore), official(name), strict=True)
     pairs = [
         (list(done.accept_lengths), official_lengths[1:])

@@ -1,4 +1,4 @@
-"""The methods with trained heads, against the official implementations, step for step."""
+"""The methods with trained heads, compared step by step with the official implementations."""
 
 import json
 import math
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle3_t24k4d3": ("eagle3", SMALL),
     "medusa_typical": ("medusa", {"acceptance": "typical"}),
 }
-"""Golden file -> method and options."""
+"""The method and its options, by golden file."""
 
 
 def build(name: str) -> Drafter:
@@ -52,7 +52,9 @@ def build(name: str) -> Drafter:
 
 
 def completions(name: str) -> list[Completion]:
-    """All prompts, with room for the official code's last step, which goes beyond the budget."""
+    """All prompts, with a budget that covers the official code's last step, which exceeds its
+    budget.
+    """
     method, options = CASES[name]
     return complete_all(
         method,
@@ -64,7 +66,7 @@ def completions(name: str) -> list[Completion]:
 
 
 def official_steps(done: Completion) -> list[int]:
-    """Accept lengths up to the last step of the official loop."""
+    """The accept lengths up to the last step of the official loop."""
     lengths: list[int] = []
     for length in done.accept_lengths:
         lengths.append(length)
@@ -152,8 +154,9 @@ def assert_near(our_numbers: torch.Tensor, official_numbers: list[float]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
 def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
-    """At temperature 1, within three standard errors of the difference, over two seeds against
-    eight. The official seeds show how much the mean of a seed varies.
+    """At temperature 1, means agree within three standard errors, over two seeds against eight.
+
+    The official seeds show how much the mean of a seed varies.
     """
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, our_mats = build(name), []

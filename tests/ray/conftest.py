@@ -1,4 +1,4 @@
-"""Clusters of Ray on this machine: processes that Ray treats as nodes."""
+"""Clusters of Ray on this machine. Processes stand for nodes."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def _ray() -> None:
 
 @dataclass
 class Nodes:
-    """A cluster: the head, which has no GPU, and nodes with a GPU that is declared only."""
+    """A cluster: a head without a GPU, and nodes whose GPU is only declared."""
 
     cluster: Any
     scratch: Path
@@ -34,7 +34,7 @@ class Nodes:
         return str(self.cluster.address)
 
     def add(self, *, code: str = "", **options: Any) -> None:
-        """Add a node. `code` runs in each of its processes before anything else."""
+        """Add a node. Each of its processes runs `code` first."""
         if code:
             folder = self.scratch / f"node-{len(self.nodes)}"
             folder.mkdir()
@@ -44,11 +44,11 @@ class Nodes:
         self.nodes.append(self.cluster.add_node(**options))
 
     def kill(self, number: int) -> None:
-        """Kill a node's processes, like a machine that loses its power."""
+        """Kill a node's processes, as if its machine lost power."""
         self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
 
     def specbench(self, *words: object) -> subprocess.Popen[str]:
-        """The command line as a process, with the output of both streams."""
+        """Start the command line as a process, with both streams in one output."""
         return subprocess.Popen(
             [sys.executable, "-m", "specbench", *map(str, words)],
             cwd=ROOT,

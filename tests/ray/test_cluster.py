@@ -1,4 +1,4 @@
-"""Suites and runs on clusters of Ray: three nodes on this machine, with declared GPUs."""
+"""Suites and runs on clusters of Ray: three nodes on this machine, with GPUs that are declared."""
 
 import os
 import signal
@@ -72,7 +72,7 @@ def finished(nodes: Nodes, *words: object) -> tuple[int, str]:
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """The command in this process, without Ray."""
+    """Run the command in this process, without Ray."""
     monkeypatch.setattr(sys, "argv", ["specbench", *map(str, words), "--quiet"])
     with pytest.raises(SystemExit) as end:
         main()
@@ -107,7 +107,7 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
 
 
 def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[int, str]:
-    """The exit code and output of a command that gets a signal once it has written more records."""
+    """The exit code and output of a command that gets a signal once it has more records."""
     least, process = num_lines(folder) + 6, nodes.specbench(*words)
     wait_for(lambda: num_lines(folder) >= least, process)
     process.send_signal(number)
@@ -163,7 +163,7 @@ device.Device.capability = (9, 0)
 device.count_gpus = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 """
-"""Declared GPUs that count as real ones with 8 GB free. Loading anything onto them fails."""
+"""Declared GPUs that count as real, with 8 GB free. Loading anything onto them fails."""
 
 
 def test_a_worker_has_as_many_gpus_as_the_device_names(nodes: Nodes, tmp_path: Path) -> None:

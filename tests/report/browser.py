@@ -24,14 +24,14 @@ _ARGUMENTS = [
 
 
 def missing() -> str:
-    """The reason why there is no browser; empty if there is one."""
+    """The reason why there is no browser, empty if there is one."""
     if not shutil.which("chromedriver"):
         return "chromedriver is not installed (Debian: chromium chromium-driver)"
     return "" if any(map(shutil.which, BINARIES)) else "Chromium is not installed"
 
 
 class Browser:
-    """A session; sizes are in CSS pixels."""
+    """A session of the browser. Sizes are in CSS pixels."""
 
     def __init__(self, session_url: str) -> None:
         self._url = session_url
@@ -50,11 +50,11 @@ class Browser:
         self.cdp("Emulation.setEmulatedMedia", features=features)
 
     def run(self, script: str) -> Any:
-        """The value of a function's body."""
+        """The value that a function with this body returns."""
         return self._post("execute/sync", {"script": script, "args": []})
 
     def wait_for_frames(self) -> None:
-        """Return after two frames: sizes were observed, and what follows from them is drawn."""
+        """Return after two frames, when sizes were observed and what depends on them is drawn."""
         script = (
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));"
         )
@@ -108,7 +108,7 @@ def browser() -> Iterator[Browser]:
 
 
 def problems_of(opened: Browser, page: Path) -> list[str]:
-    """Errors, sideways scrolls and requests of a page, light and dark, wide and narrow."""
+    """The errors, sideways scrolling and requests of a page, light and dark, wide and narrow."""
     problems: list[str] = []
     for scheme, width in product(("light", "dark"), (1280, 390)):
         opened.colours(scheme)

@@ -1,6 +1,6 @@
-"""Reports drawn at a fixed width, and the golden files to compare with.
+"""Reports drawn at a fixed width, and the golden files that they are compared with.
 
-`python -m tests.report.drawing` rewrites the golden files; review the difference.
+`python -m tests.report.drawing` rewrites the golden files. Review the difference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,13 +35,13 @@ def drawn(run: Report | Run | Sequence[Run], width: int = 100, *, is_full: bool 
 
 
 def render(run: Report | Run | Sequence[Run], form: str) -> str:
-    """The text of a format."""
+    """The text of a report in a format."""
     return load_format(form).render(run if isinstance(run, Report) else make_report(run))
 
 
 @cache
 def report_of(make: "Make") -> Report:
-    """The report of a run, made once for all tests of it."""
+    """The report of a run, which all tests share."""
     return make_report(make())
 
 
@@ -50,7 +50,7 @@ def nine_methods() -> Run:
 
 
 def two_temperatures() -> Run:
-    """An interrupted run with an audit, a lossy method, one without a checkpoint, and gaps."""
+    """An interrupted run with an audit, a lossy method, a method without a checkpoint, and gaps."""
     methods = ("vanilla", "pld", "lookahead", "medusa")
     tasks = ("gsm8k", "alpaca")
     prompts = [{"task": task, "num_available": 20} for task in tasks]
@@ -75,7 +75,7 @@ def two_temperatures() -> Run:
 
 
 def two_models() -> list[Run]:
-    """A model with all methods at two temperatures, and another with some at one."""
+    """Two models: one with all methods at two temperatures, another with some methods at one."""
     model = {
         "name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16",
         "source": "lmsys/vicuna-13b-v1.3", "revision": "6566e9cb1787585d1147dcf4f9bc48f29e1328d2",

@@ -18,7 +18,7 @@ from tests.report.drawing import render, served, two_temperatures, with_limits, 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
 SCALES = {"ms per": 1e3, "GB": 1e-9, "TB": 1e-12, "GiB": 2.0**-30}
-"""Factors from the units of `table.csv` to the page's, by words of the page's headings."""
+"""The factors from the units of `table.csv` to the page's, by words in the page's headings."""
 RUNS: Mapping[str, Callable[[], Run]] = {
     run.__name__: run for run in (full_run, served, two_temperatures, with_limits, with_phases)
 }
@@ -34,7 +34,7 @@ def lines_of(report: Report) -> list[dict[str, str]]:
 
 
 class Shown(NamedTuple):
-    """A cell of the page, and the number that its unit makes of 1."""
+    """A cell of the page, and the factor of its unit."""
 
     method: str
     load: str
@@ -59,7 +59,7 @@ def shown_cells(report: Report) -> Iterator[Shown]:
 
 
 def numbers_of(lines: Sequence[Mapping[str, str]]) -> list[float]:
-    """All numbers of lines, and half the widths of their intervals."""
+    """All numbers of the lines, and half the widths of their intervals."""
     numbers = [float(field) for line in lines for field in line.values() if _is_number(field)]
     for line in lines:
         for column in (name.removesuffix("_low") for name in line if name.endswith("_low")):

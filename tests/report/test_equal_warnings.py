@@ -1,4 +1,4 @@
-"""Equal warnings are one: of several methods, and of several loads or runs."""
+"""Equal warnings about several methods, loads or runs become one."""
 
 import re
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.support.headers import make_header
 
 
 def differing(methods: tuple[str, ...]) -> Run:
-    """The first answers of each method differ from vanilla's: one more with each method."""
+    """A run whose methods' first answers differ from vanilla's, one answer more for each method."""
     run = full_run(("vanilla", "pld", "sps", "lookahead"), ("gsm8k",), num_samples=8)
     num_left = {method: number for number, method in enumerate(methods, 1)}
 

@@ -1,4 +1,4 @@
-"""Intervals of few samples: the same samples get the same treatment, and claims need more."""
+"""Intervals of few samples: equal samples are treated equally, and claims need more samples."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -26,7 +26,7 @@ mean."""
 def noisy(
     num_samples: int, *, num_available: int = 40, repeats: int = 3, source: str = "bundled"
 ) -> Run:
-    """Methods with equal prompts and passes; their times alternate by half the spread."""
+    """Methods with equal prompts and passes, and with times that alternate by half the spread."""
     prompts = [
         {"task": task, "num_available": num_available, "num_prompts": num_samples} for task in TASKS
     ]
@@ -51,7 +51,7 @@ def mean(run: RunMetrics, method: str) -> Estimate:
 
 
 def rows(text: str) -> Mapping[str, str]:
-    """The lines of the first table by their first words."""
+    """The lines of the first table, by their first words."""
     return {line.split()[0]: line for line in reversed(text.splitlines()) if line.strip()}
 
 

@@ -1,6 +1,6 @@
 """The files of a report: Markdown, CSV and plots.
 
-The JSON document: every number once, no NaN, and the golden file.
+The JSON document has every number once and no NaN, and equals the golden file.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A missing number has its reason in its place, and means are over the same tasks.
+"""A missing number is replaced by the reason, and means are over the same tasks.
 
 Tables by category of prompt, and costs of steps with the memory limit.
 """
@@ -46,7 +46,7 @@ def cells(table: Table, method: str) -> list[str]:
 
 
 def signs(texts: list[str]) -> list[str]:
-    """The sign after the number of each text, such as "±"; empty without one."""
+    """The sign after the number in each text, such as "±", or empty if there is none."""
     return [text.partition(" ")[2][:1] for text in texts]
 
 
@@ -91,7 +91,7 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     whole_task, cut_task = FEW
 
     def kept(record: Record) -> Record | None:
-        """All samples of the first task, and one of the second."""
+        """A run with all samples of the first task, and one of the second."""
         is_kept = record.key.task == whole_task or record.key.sample_id.endswith("/0")
         return record if is_kept else None
 
@@ -157,7 +157,7 @@ def test_runs_are_told_apart_by_what_differs(
 def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     changes: dict[str, Any], key: str, has_bound: bool
 ) -> None:
-    """Vanilla uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
+    """Vanilla uses 40 % of the bandwidth, or 80 % if it has more weights to read."""
     values = {f"roofline__{name}": change for name, change in changes.items()}
     report = make_report(with_header(with_limits(), **values))
     keys = {note.key for note in report.notes}

@@ -1,6 +1,6 @@
-"""The HTML page: self-contained, readable at every width, without repetition.
+"""The HTML page is self-contained, readable at every width, and free of repetition.
 
-The answers in it, and the ends of their steps.
+It shows answers, and where their steps end.
 """
 
 import re
@@ -54,7 +54,7 @@ def answering() -> Run:
 
 
 class Outline(HTMLParser):
-    """Start tags with their attributes, and whether every element is closed in order."""
+    """A parser of start tags with their attributes. It checks that elements are closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -158,13 +158,13 @@ def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands
 @pytest.mark.parametrize(
     ("text", "lengths", "ends", "steps"),
     [
-        # The bonus token is not of the draft.
+        # The bonus token is not part of the draft.
         ("abcdefgh", (2, 1), (2, 3, 7, 8), [(0, 2), (3, 7), (7, 8)]),
-        # An older record shares its text evenly among its tokens.
+        # An older record's text is shared evenly among its tokens.
         ("abcdefgh", (2, 1), (), [(0, 2), (4, 6), (6, 8)]),
-        # A server counts an end token that its text has not; the ends are those of the text.
+        # A server counts an end token that is not in its text. The ends are those of the text.
         ("abcdef", (2, 1), (2, 4, 6), [(0, 1), (3, 4), (4, 6)]),
-        # An answer without its steps is whole.
+        # An answer without steps is shown as a whole.
         ("abcdefgh", (), (), [(0, 2), (2, 4), (4, 6), (6, 8)]),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:
 
 
 def opened(chromium: Browser, folder: Path, text: str, width: int = 1280) -> Path:
-    """The file of this page, which the browser shows."""
+    """Show this page in the browser, and return its file."""
     path = folder / "report.html"
     path.write_text(text, encoding="utf-8")
     chromium.resize(width)

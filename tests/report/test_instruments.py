@@ -17,7 +17,7 @@ READS_TEXT = (
 
 
 def note(key: str, header: dict[str, Any]) -> str:
-    """The note of that key in a report on a run of two methods."""
+    """The note with this key in the report on a run of two methods."""
     records = [record("vanilla", decode_s=0.4), record("pld", decode_s=0.4)]
     run = make_run(records, header)
     return next((note.text for note in make_report(run).notes if note.key == key), "")

@@ -1,4 +1,4 @@
-"""Every format names the prompts, weights and machine of its numbers."""
+"""Every format names the prompts, weights and machine behind its numbers."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.headers import make_header
 def test_every_format_says_which_prompts_how_many_which_weights_and_which_machine(
     form: str,
 ) -> None:
-    """Columns over bundled prompts are called like the task, and weights have their commit."""
+    """Columns over bundled prompts have the name of the task, and weights have their commit."""
     page = " ".join(render(report_of(nine_methods), form).split())
     assert "48 prompts bundled with specbench" in page
     assert "tiny (embedded, trained by specbench)" in page

@@ -87,7 +87,7 @@ def many_tasks() -> Run:
 
 
 def every_table() -> Iterator[tuple[str, Report]]:
-    """The tables that have to fit: of made runs, of one by auto, and of all recorded runs."""
+    """The tables that have to fit: those of made runs, of a run by `auto`, and of recorded runs."""
     for make in (*EVERY_RUN, odd_names, chosen_by_auto, many_tasks):
         yield make.__name__, make_report(make(), Bootstrap(50))
     auto = make_report(chosen_by_auto(), Bootstrap(50))
@@ -103,7 +103,7 @@ def every_table() -> Iterator[tuple[str, Report]]:
 def test_every_table_fits_an_article_of_two_columns_in_type_of_seven_points(
     engine: str, tmp_path: Path
 ) -> None:
-    """The article has only the packages that the table names. All tables are in one article."""
+    """One article contains all tables. It loads only the packages that the tables name."""
     if not shutil.which(engine):
         pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
     names = []

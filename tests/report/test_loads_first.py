@@ -1,4 +1,4 @@
-"""Reports of servers begin with the method of most throughput at each load."""
+"""Reports on servers begin with the method that has the most throughput at each load."""
 
 import pytest
 

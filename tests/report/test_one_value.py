@@ -1,4 +1,4 @@
-"""MAT and speedups have the same value in every rendering, on random runs with unequal tasks."""
+"""MAT and speedups are the same in every rendering, for random runs with unequal tasks."""
 
 import json
 import random
@@ -34,7 +34,7 @@ from tests.support.headers import values_of
 
 
 def uneven(run: Run, seed: int) -> Run:
-    """The run with another number of samples on each task."""
+    """The run, reduced to a different number of samples on each task."""
     draw = random.Random(seed)
     kept: set[str] = set()
     for task in sorted({record.key.task for record in run.records}):
@@ -44,7 +44,7 @@ def uneven(run: Run, seed: int) -> Run:
 
 
 def at_temperature(run: Run, temperature: float) -> Run:
-    """The records of one temperature, without the blocks of others."""
+    """The part of the run at one temperature, without the blocks of others."""
     records = tuple(record for record in run.records if record.key.temperature == temperature)
     methods = {record.key.method for record in records}
     blocks = [
@@ -61,7 +61,7 @@ def text(metric: Value) -> str | None:
 
 
 def is_written(number: str | float, metric: Value) -> bool:
-    """True if a file has the number, to the digits that it keeps."""
+    """Return whether a file's number equals the metric, to the digits that the file keeps."""
     return isinstance(metric, Estimate) and isclose(float(number), metric.value, rel_tol=1e-5)
 
 
@@ -72,7 +72,7 @@ def plain(text: str) -> str:
 
 
 def rows(document: str, label: str) -> list[str]:
-    """The rows of tables that have this label."""
+    """The rows with this label in a document's tables."""
     of_page = re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.DOTALL)
     if of_page:  # where settings are on a line of their own
         label = re.sub(r"^(.+?) \((.+)\)(\*?)$", r"\1\3 \2", label)
@@ -95,7 +95,7 @@ def under(heading: str, document: str, label: str) -> list[str]:
 
 def renderings(report: Report) -> dict[str, str]:
     """The texts of all formats, and of both forms of the terminal with labels on one line."""
-    bare = replace(report, plots=())  # drawing takes longer than all else
+    bare = replace(report, plots=())  # drawing takes longer than everything else
     documents = {form: render(bare, form) for form in ("csv", "html", "json", "latex", "markdown")}
     with patch("specbench.report.layout._MOST_LABEL", 99):
         documents |= {"screen": drawn(bare, 500, is_full=False), "full": drawn(bare, 500)}
@@ -103,7 +103,7 @@ def renderings(report: Report) -> dict[str, str]:
 
 
 def check_run(run: Run) -> int:
-    """Compare all renderings of a run; returns the number of methods with a MAT over tasks."""
+    """Compare all renderings of a run. Return the number of methods with a MAT over tasks."""
     report = make_report(run)
     metrics = report.sources[0].metrics
     written = renderings(report)
@@ -194,7 +194,7 @@ def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
 
 
 def check_tiles(report: Report, page: str, method: str) -> None:
-    """Check that the numbers on top of the page are those of the methods that they name."""
+    """Check that the numbers at the top of the page belong to the methods that they name."""
     (block,) = report.blocks
     (result,) = [result for result in block.methods if result.method == method]
     mat, speedup = result.overall.mat, result.overall.speedup

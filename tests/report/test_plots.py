@@ -1,4 +1,4 @@
-"""Plots: drawn for any data, reproducible byte for byte, without overlapping text."""
+"""Plots can be drawn for any data, byte for byte the same, and their texts do not overlap."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from tests.report.drawing import (
 
 
 def plots_of(content: Report | Run) -> dict[str, Plot]:
-    """The plots of a run by name, with few resamples, since nothing depends on the intervals."""
+    """The plots of a run, by name. Few resamples are enough, since no test needs the intervals."""
     report = content if isinstance(content, Report) else make_report(content, Bootstrap(50))
     return {plot.name: plot for plot in report.plots}
 
@@ -207,7 +207,7 @@ def cielab(colour: str, vision: Any) -> np.ndarray:
     ("vision", "least"), [("normal", 30), ("deuteranopia", 19), ("protanopia", 19)]
 )
 def test_colours_of_methods_stay_apart_for_any_colour_vision(vision: str, least: float) -> None:
-    """A distance of 2.3 in CIELAB is just noticed."""
+    """A distance of 2.3 in CIELAB is just noticeable."""
     colours = {name: style._colour(name) for name in described()}
     seen = {name: cielab(colour, VISIONS[vision]) for name, colour in colours.items()}
     for (spelling, here), (other, there) in combinations(seen.items(), 2):
@@ -268,7 +268,7 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
 
 
 def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
-    """A line that is slower and accepts less everywhere has no ringed point."""
+    """A line that is slower and accepts less everywhere has no point with a ring."""
     steps_of: dict[str, tuple[float, tuple[int, ...]]] = {
         "vanilla": (3.0, (1,) * 6),
         "eagle2:depth=3,top_k=1": (1.5, (3, 3)),
@@ -284,7 +284,7 @@ def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     plot = plots_of(make_run(records, header([*steps_of], ("gsm8k",))))["sweep_EAGLE-2_depth"]
     *lines, ring = plot.figure.axes[0].get_lines()
     assert np.asarray(ring.get_xdata()).tolist() == [3]
-    # Points that fall on each other are seen, since the later ones are smaller.
+    # Points on the same place are visible, since the later ones are smaller.
     sizes = [line.get_markersize() for line in lines]
     assert len({*sizes}) == 2
     assert sizes == sorted(sizes, reverse=True)

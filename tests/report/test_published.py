@@ -1,4 +1,4 @@
-"""Published numbers: every file is valid and plausible, and each cell is found."""
+"""Every file of published numbers is valid and plausible, and each of its cells is found."""
 
 import re
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""What a report recommends: by the tests of the ranking, or the reason why nothing."""
+"""What a report recommends by the tests of the ranking, or why it recommends nothing."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ OTHERS = {"num_samples": 9, "interval_s": 1.0, "share_of_others": {"min": 0, "ma
 
 
 def with_passes(run: Run) -> Run:
-    """The run in three passes."""
+    """The run, made in three passes."""
     pool = several(run, 3)
     return make_run(pool.records, pool.header)
 

@@ -1,4 +1,4 @@
-"""Servers in reports: tables, notes, warnings and plots. A golden file has the texts."""
+"""Servers in reports: tables, notes, warnings and plots. The texts are in a golden file."""
 
 import csv
 import json
@@ -58,7 +58,7 @@ def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -
 
 
 def restarted() -> Run:
-    """A run in which a block of vanilla has no counters, and all others have."""
+    """A run in which one block of vanilla has no counters, and all others have."""
     served_run = served(counters={"num_drafts": 9.0, "num_accepted": 8.0})
     blocks = values_of(served_run.header)["blocks"]
     return with_header(

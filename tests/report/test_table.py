@@ -1,6 +1,6 @@
-"""The table value, its layout on a terminal, and the export formats.
+"""The table, its layout on a terminal, and the export formats.
 
-The table of texts makes one sentence of a note's key and numbers.
+The table of texts turns a note's key and numbers into a sentence.
 """
 
 import json
@@ -83,7 +83,7 @@ FACTS = (
     "slow_baseline interrupted_blocks long_drafts long_prompts passed_ends busy imported_oddity "
     "changed_weights impossible_speedup"
 )
-"""Warnings that state a fact about the run; the others ask for something."""
+"""The warnings that state a fact about the run. The others ask for something."""
 
 
 def test_a_warning_says_what_to_do_or_is_a_fact() -> None:

@@ -112,7 +112,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: Make) -> No
 def test_the_best_of_a_column_are_all_that_show_the_best_value(
     seconds: dict[str, float], best: list[str]
 ) -> None:
-    """The baseline is the best if every method is slower, but not if it is the only method."""
+    """The baseline is best if every method is slower, but not if there is no other method."""
     every = {"vanilla": 2.0, **seconds}
     records = [record(method, decode_s=seconds) for method, seconds in every.items()]
     run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))

@@ -14,7 +14,7 @@ from tests.analysis.run_factory import header, make_run, record
 
 
 def run(num_passes: int, **speeds: float) -> Run:
-    """20 samples on which a method has this speedup, within 5 %, in each pass."""
+    """A run of 20 samples, on which each method has this speedup, within 5 %, in each pass."""
     generator = random.Random(3)
     records = [
         record(method, str(i), repeat=repeat, decode_s=generator.lognormvariate(0, 0.05) / speed)
@@ -28,7 +28,7 @@ def run(num_passes: int, **speeds: float) -> Run:
 SLOWER = "No method is faster than vanilla; PLD comes closest"
 OTHERS = ("sps", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
 EQUAL = dict.fromkeys(("pld", *OTHERS), 1.01)
-"""Without a correction for their number, the best of eight methods would often seem to win."""
+"""Without a correction for eight methods, the best of them would often seem to win."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_said_of_three_passes(speeds: dict[str, float], said: str, untol
 
 
 def test_a_difference_that_the_interval_alone_shows_is_marked_and_reported() -> None:
-    """The same lead is a claim if the method is alone, and a doubt among eight."""
+    """The same lead supports a claim for a single method, but not for one among eight."""
     for others, mark in (((), ""), (OTHERS, "~")):
         report = make_report(run(3, pld=1.05, **dict.fromkeys(others, 1.0)))
         metrics = report.sources[0].metrics

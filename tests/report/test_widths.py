@@ -1,4 +1,4 @@
-"""Pages in a browser at the widths of a telephone and of a laptop, measured from their layout."""
+"""The layout of pages in a browser, at the widths of a telephone and of a laptop."""
 
 import re
 from dataclasses import replace
@@ -54,7 +54,7 @@ def no_published_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def layout_problems(chromium: Browser, page: Path) -> list[str]:
-    """The problems of a page's layout at each width."""
+    """The problems in a page's layout at each width."""
     problems = []
     for width in WIDTHS:
         chromium.resize(width)
@@ -81,7 +81,7 @@ def test_the_site_fits_any_width(chromium: Browser, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_page_that_is_too_wide_has_problems(chromium: Browser, tmp_path: Path) -> None:
-    """Each damage to the style is found as a problem."""
+    """Each kind of damage to the style is found as a problem."""
     page = tmp_path / "report.html"
     for damage in (
         ".label { white-space: nowrap !important; max-width: none !important; }",
@@ -96,7 +96,7 @@ def test_a_page_that_is_too_wide_has_problems(chromium: Browser, tmp_path: Path)
 
 
 class Methods(HTMLParser):
-    """The names of methods in the first columns of a page's tables, a list per table body."""
+    """The names of methods in the first column of each table body of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

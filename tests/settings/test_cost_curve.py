@@ -1,4 +1,4 @@
-"""A damaged cost curve is refused when it is read; the message names the file and the fault."""
+"""A damaged cost curve is refused when it is read. The message names the file and the fault."""
 
 import json
 from collections.abc import Callable

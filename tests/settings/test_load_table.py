@@ -1,4 +1,4 @@
-"""Draft tokens by load: each engine's form is written, and read as the engine does."""
+"""Draft tokens by load, written in each engine's form and read by the engine's rule."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def of_vllm(rows: Sequence[tuple[int, int, int]]) -> LoadTable:
 def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[int]:
     """The draft tokens at loads 1, 2, ... by vLLM's rule.
 
-    A row's last load belongs to it. Loads in a gap and after the last row have the row before. The
+    A row's last load belongs to it. The previous row applies in a gap and after the last row. The
     first row begins at 1.
     """
     assert rows[0][0] == 1
@@ -37,8 +37,8 @@ def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[in
 def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> int:
     """The draft tokens at a load by TensorRT-LLM's rule.
 
-    A key is the last load with its number of draft tokens. Beyond the last key there are none, and
-    the smallest key has `max_draft_len`.
+    A key is the last load with its number of draft tokens. There are no drafts beyond the last key,
+    and the smallest key has `max_draft_len`.
     """
     assert schedule[min(schedule)] == max_draft_len
     later = [last for last in schedule if last >= load]

@@ -1,4 +1,4 @@
-"""Settings: the choice of `auto`, and the allowed content of a file."""
+"""Settings: what `auto` chooses, and what a file may contain."""
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
@@ -84,7 +84,7 @@ def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
 
 
 def test_settings_whose_target_alone_is_too_slow_or_that_hardly_gain_are_not_tried() -> None:
-    """Drafting counts. In the last case, a token with 2 nodes would take 1.01 instead of 1.07."""
+    """Drafting takes time too. In the last case, a token with 2 nodes would take 1.01, not 1.07."""
     entries = [PAPER, sized(4, 2.2), sized(40, 3.0), sized(20, 4.5)]
     assert chosen(entries)[1] == [60, 20]
     header, tried = chosen(entries, drafts=8.0)
@@ -134,7 +134,7 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
 def test_steps_are_timed_up_to_the_rows_of_the_largest_draft(
     nodes: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    """Rows of the known settings, or else of the paper's draft."""
+    """The rows are those of the known settings, or else of the paper's draft."""
     methods = parse_methods(["vanilla", "eagle2"])
     drafters: Any = {method.label: SimpleNamespace(tree_sizes=(1, 3)) for method in methods}
     entries = [sized(size, 2.0) for size in nodes]

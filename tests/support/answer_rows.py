@@ -1,4 +1,4 @@
-"""Tables of answers made from rows, as a reader of another tool's file makes them."""
+"""Tables of answers from rows, as a reader of another tool's file makes them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ UNKNOWN = float("nan")
 
 
 class Answer(NamedTuple):
-    """One row; see `Answers`."""
+    """A row of `Answers`."""
 
     tokens: float
     wall_s: float
@@ -28,7 +28,9 @@ def pair_answers(
     vanilla: Mapping[RequestKey, Answer] | None,
     arithmetic: Arithmetic = "tasks",
 ) -> AnswerPairs:
-    """The requests that a method and vanilla answered; without a baseline, all of the method's."""
+    """The requests that both a method and vanilla answered, or the method's if there is no
+    baseline.
+    """
     requests = [key for key in method if vanilla is None or key in vanilla]
     baseline = one_per_second(len(requests))
     if vanilla is not None:

@@ -1,4 +1,4 @@
-"""Tiny configs of every class of models that is tested over trees."""
+"""Tiny configs of every model class that is tested over trees."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ FULL: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {**_GROUPED, "num_experts": 4, "moe_topk": 2},
     "opt": {**SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
 }  # fmt: skip
-"""Configs by model type: attention over all earlier tokens."""
+"""By model type: configs with attention over all earlier tokens."""
 
 LIMITED: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("cohere2", "cwm", "exaone4", "granite_swa"), _MIXED),
@@ -79,7 +79,7 @@ LIMITED: dict[str, dict[str, Any]] = {
     },
     "qwen3_moe": {**_WINDOW, **_USED, **_EXPERTS, "num_experts": 4},
 }  # fmt: skip
-"""Configs by model type: a window or chunk of `WINDOW` tokens in all layers, or in every other."""
+"""By model type: configs with windows or chunks of `WINDOW` tokens in all or half of the layers."""
 
 
 def config_of(model_type: str, **changes: Any) -> Any:
@@ -89,7 +89,7 @@ def config_of(model_type: str, **changes: Any) -> Any:
 
 
 def random_of(config: Any) -> PreTrainedModel:
-    """A random model with logits so sharp that greedy paths have no ties."""
+    """A random model whose logits are so sharp that greedy paths have no ties."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A backend without a model: completions come from functions, in no time."""
+"""A backend without a model. Completions come from functions and take no time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Words(Any):
 
 
 class FakeBackend:
-    """Completes requests with functions, and keeps the requests."""
+    """A backend that completes requests with functions, and keeps the requests."""
 
     def __init__(self, methods: Mapping[str, Answer]) -> None:
         self._methods = methods
@@ -92,7 +92,7 @@ class FakeBackend:
 
 @dataclass
 class FakeSetup:
-    """The setup of a fake backend: no device, no dtype, no weights."""
+    """The setup of a fake backend, without a device, a dtype and weights."""
 
     methods: Mapping[str, Answer]
     no_checkpoint: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class FakeSetup:
 def fake_plan(
     methods: Mapping[str, Answer], prompts: Mapping[str, Sequence[Prompt]], spec: RunSpec | None
 ) -> Plan:
-    """A plan of these methods on these prompts (task to prompts)."""
+    """A plan for these methods and these prompts, which are given by task."""
     sets = tuple(
         PromptSet(
             Task(task, task), "file", "a test", None, len(prompts_of_task), tuple(prompts_of_task)

@@ -24,8 +24,8 @@ from tests.support.noisy_target import NoisyTarget
 class Variant:
     """A way to build a method. `check` is the check of the contract kit that finds its bug.
 
-    `is_output` is true if the bug shows in the output, where the audit has to find it. `effort` is
-    the number of the check's outcomes with which 80 % of all audits find the bug.
+    `is_output` is true if the bug shows in the output, where the audit has to find it. With
+    `effort` outcomes of the check, 80 % of all audits find the bug.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _noisy(**options: Any) -> Callable[[Target], Drafter]:
 
 
 def _noisy_under(rule: Any, **options: Any) -> Callable[[Target], Drafter]:
-    """Makes a noisy target, with options, whose steps follow a rule of acceptance."""
+    """A maker of drafters that add noise to the target and follow this rule of acceptance."""
 
     def drafter(target: Target) -> Drafter:
         return under(NoisyTarget(target, **options), rule)

@@ -1,4 +1,4 @@
-"""Methods that gain speed other than by drafting, and a run of one on a small model."""
+"""Methods that gain speed by other means than drafting, and a run of one on a small model."""
 
 import copy
 import hashlib
@@ -40,7 +40,7 @@ from tests.support.models import engine_backend, random_llama
 from tests.support.watching import Watcher
 
 BANDWIDTH = "specbench.machine.bandwidth.bandwidth"
-"""Replaced in runs: measuring it takes half a second, and no cheat changes it."""
+"""Replaced in runs, since measuring it takes half a second and no cheat changes it."""
 OUTER_CLOCK = "specbench.measure.local.engine.outer_clock"
 CACHE = "specbench.machine.bandwidth.cache_bytes"
 """Replaced in runs, so that no cache counts as holding the small model and its baseline is
@@ -51,14 +51,14 @@ PROMPTS = [tuple(map(int, text.split())) for text in TEXTS]
 
 
 class Honest(Drafter):
-    """Guesses the last token again."""
+    """A method that guesses the last token again."""
 
     def propose(self, state: State) -> DraftTree:
         return state.chain([state.pending, state.pending])
 
 
 class Remembers(Honest):
-    """Drafts the answer that it gave to the prompt before."""
+    """A method that drafts the answer that it gave to the same prompt before."""
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]]) -> None:
         self.answers = answers
@@ -69,7 +69,7 @@ class Remembers(Honest):
         return state.chain(draft or [state.pending] * 2)
 
     def remembered(self, state: State) -> list[int]:
-        """The longest known beginning of the answer, with its prompt."""
+        """The longest known beginning of the answer, after its prompt."""
         return self.answers.get(state.request.prompt_ids, [])
 
     def observe(self, state: State, result: StepResult) -> None:
@@ -78,7 +78,7 @@ class Remembers(Honest):
 
 
 class Peeks(Remembers):
-    """Drafts vanilla's answer, as the run's folder has it."""
+    """A method that drafts vanilla's answer, which it reads from the run's folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__({})
@@ -95,7 +95,7 @@ class Peeks(Remembers):
 
 
 class StopsTheClock(Honest):
-    """Stops the loop's clock while it drafts."""
+    """A method that stops the loop's clock while it drafts."""
 
     hidden_s = 0.0
 
@@ -112,7 +112,7 @@ class StopsTheClock(Honest):
 
 
 def two_best(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """Accepts the best two tokens."""
+    """A rule that accepts the best two tokens."""
     best = logits.topk(2).indices
     n = tree.num_nodes
     accepted = torch.zeros(n, dtype=torch.bool)
@@ -121,7 +121,7 @@ def two_best(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 
 class DecodesInBuild(Remembers):
-    """Decodes the prompts of the run when it is built."""
+    """A method that decodes the prompts of the run when it is built."""
 
     def __init__(
         self, target: Target, prompts: Sequence[tuple[int, ...]], seconds: float = 0.0
@@ -134,7 +134,7 @@ class DecodesInBuild(Remembers):
 
 
 class WorksInTheWarmUp(Remembers):
-    """Decodes the prompts of the run in its first draft, which is the warm-up's."""
+    """A method that decodes the prompts of the run in its first draft, during the warm-up."""
 
     def __init__(self, target: Target, seconds: float) -> None:
         super().__init__({})
@@ -147,7 +147,7 @@ class WorksInTheWarmUp(Remembers):
 
 
 class KeepsFiles(Remembers):
-    """Keeps its answers in files, by the hash of the prompt."""
+    """A method that keeps its answers in files, by the hash of the prompt."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__({})
@@ -170,7 +170,7 @@ class KeepsFiles(Remembers):
 
 
 class RemembersSeldom(Remembers):
-    """Uses its memory in one step of forty."""
+    """A method that uses its memory in one of forty steps."""
 
     num_steps = 0
 
@@ -180,7 +180,7 @@ class RemembersSeldom(Remembers):
 
 
 class DecodesInAThread(Remembers):
-    """Decodes the prompts of the run with a copy of the target while others are timed."""
+    """A method that decodes the run's prompts with a copy of the target while others are timed."""
 
     def __init__(self, target: Target) -> None:
         super().__init__({})
@@ -194,7 +194,7 @@ class DecodesInAThread(Remembers):
 
 
 class SlowsTheClocks(StopsTheClock):
-    """Lets both clocks lose 80 % of the time of its steps."""
+    """A method that makes both clocks lose 80 % of the time of its steps."""
 
     began: float | None = None
 
@@ -210,7 +210,7 @@ class SlowsTheClocks(StopsTheClock):
 
 
 class Slowed(Plain):
-    """Vanilla, with steps that take longer by a share."""
+    """Vanilla, with steps that take longer by this share."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -227,7 +227,7 @@ class Slowed(Plain):
 
 
 def without_last_mlp(target: Target) -> Drafter:
-    """Leaves the target without its last MLP."""
+    """A method that leaves the target without its last MLP."""
     last: Any = target.layers[-1]
     with torch.no_grad():
         last.mlp.down_proj.weight.zero_()
@@ -235,7 +235,7 @@ def without_last_mlp(target: Target) -> Drafter:
 
 
 def under(drafter: Drafter, rule: Any) -> Drafter:
-    """The drafter with this rule."""
+    """The drafter, with this rule of acceptance."""
     drafter.rule = rule
     return drafter
 

@@ -1,4 +1,4 @@
-"""A whole checkpoint folder: a small random Llama and a byte-level tokenizer."""
+"""A checkpoint folder with a small random Llama and a byte-level tokenizer."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def make_tokenizer(
     adds_eos: bool = False,
     chat_template: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer: `SPECIAL`, the 256 bytes, `words`, then `extra` special tokens."""
+    """A byte-level tokenizer with `SPECIAL`, the 256 bytes, `words`, and `extra` special tokens."""
     tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -40,7 +40,7 @@ def make_tokenizer(
 
 
 def save_checkpoint(folder: Path, seed: int = 0, layers: int = 2, **changes: object) -> Path:
-    """A loadable Hugging Face folder in float32; `changes` go to the model's config."""
+    """Save a loadable Hugging Face folder in float32. `changes` go to the model's config."""
     model = random_llama(layers, seed, vocab_size=NUM_TOKENS, **changes).float()
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, seed: int = 0, layers: int = 2, **changes: obj
 
 
 def write_prompts(path: Path, *turns: list[str]) -> Path:
-    """A prompt file with one sample for each list of turns."""
+    """Write a prompt file with one sample for each list of turns."""
     rows = [{"question_id": i, "turns": list(texts)} for i, texts in enumerate(turns)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

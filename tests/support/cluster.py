@@ -1,4 +1,4 @@
-"""Ray in this process: real workers with fake backends, which can die and come back."""
+"""A fake Ray in this process: real workers with fake backends, which can die and come back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ActorDied(Exception):
 
 
 class ActorUnplaced(Exception):
-    """A worker's machine is gone, and it may be on no other."""
+    """A worker's machine is gone, and the worker may not move to another."""
 
 
 class SystemBroke(Exception):
@@ -37,7 +37,7 @@ class SystemBroke(Exception):
 
 
 def sent(value: Any) -> Any:
-    """A value as another process gets it."""
+    """The value as another process would receive it."""
     return pickle.loads(pickle.dumps(value))
 
 
@@ -46,11 +46,11 @@ class FakeRay:
     """The part of Ray that is used. Calls of workers end in a random order.
 
     `dies` says if a node dies at a sample, and `has_restarts` if its worker then comes back.
-    `changed` maps the number of a worker to a change of its report, `refusals` to the error with
+    `changed` maps a worker's number to a change of its report, and `refusals` to the error with
     which it refuses to load. `demands` are the `resources` that each worker got from its node.
-    `failures` maps ids of prompts to errors of Ray: from then on the worker fails with it. `given`
-    are the samples that were handed out, with the records known then. `stored` are objects of this
-    process in Ray's store: when the raylet dies, Ray ends the process if there are any.
+    `failures` maps prompt ids to errors of Ray, with which the worker fails from then on. `given`
+    are the samples that were handed out, with the records known then. `stored` are this process's
+    objects in Ray's store. If there are any when the raylet dies, Ray ends the process.
     """
 
     methods: Mapping[str, Answer]
@@ -129,7 +129,7 @@ class FakeRay:
 
 @dataclass(eq=False)
 class FakeCall:
-    """A call of a worker. It runs when its result is asked for."""
+    """A call of a worker, which runs when its result is asked for."""
 
     result: Callable[[], Any]
     is_ready: bool
@@ -137,7 +137,7 @@ class FakeCall:
 
 
 class FakeActor:
-    """A worker under Ray."""
+    """A worker, as Ray holds it."""
 
     def __init__(self, ray: FakeRay, number: int, *args: Any, **options: Any) -> None:
         self._ray, self._number, self._is_alive = ray, number, True
@@ -179,7 +179,7 @@ class FakeActor:
 
 
 def use_ray(monkeypatch: pytest.MonkeyPatch, ray: FakeRay) -> FakeRay:
-    """Put a fake Ray in the place of Ray."""
+    """Replace Ray by a fake one."""
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(worker, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods))
     return ray

@@ -14,7 +14,7 @@ def sampler(temperature: float = 0.0, seed: int = 0, top_p: float = 1.0, top_k: 
 
 
 def tree(tokens: list[int], parents: list[int], num_verify: int | None = None) -> DraftTree:
-    """The tree of these tokens. The first `num_verify` nodes may be accepted; by default, all."""
+    """The tree of these tokens. The first `num_verify` nodes may be accepted, by default all."""
     layout = TreeLayout.from_parents(parents, CPU)
     if num_verify is None:
         num_verify = len(tokens)

@@ -1,4 +1,4 @@
-"""Waiting for the end of other processes."""
+"""Wait for the end of other processes."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 def are_gone(*pids: int) -> bool:
-    """True if none of these processes runs."""
+    """Return whether none of these processes runs."""
 
     def is_gone(pid: int) -> bool:
         try:

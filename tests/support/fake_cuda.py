@@ -1,7 +1,7 @@
-"""Functions run on fake CUDA tensors, to find without a GPU what a graph's capture would refuse.
+"""Run functions on fake CUDA tensors, to find without a GPU what a graph's capture would refuse.
 
-The tensors have shapes and a CUDA device but no values. Random draws are replaced
-by tensors of the same shape, since torch for CPUs has no CUDA generator.
+The tensors have shapes and a CUDA device but no values. Random draws are replaced by tensors of the
+same shape, since torch for CPUs has no CUDA generator.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def fake_gpus(devices: Sequence[torch.device], *, free_bytes: int) -> Iterator[N
 
 
 class _Watch(TorchDispatchMode):
-    """Finds host copies, mixed devices and unseeded draws.
+    """A mode that finds host copies, mixed devices and unseeded draws.
 
     `most_bytes` is the size of the largest result.
     """
@@ -136,7 +136,7 @@ class _Watch(TorchDispatchMode):
             sizes = [x.nbytes for x in tree_leaves(out) if isinstance(x, Tensor)]
             self.most_bytes = max([self.most_bytes, *sizes])
         kinds = {x.device.type for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)}
-        # A number that fills a tensor is handed to the kernel.
+        # A number that fills a tensor is passed to the kernel.
         if len(kinds) > 1 and name not in ("fill_", "fill"):
             self.refuse(f"{name} of tensors on {' and '.join(sorted(kinds))}")
         if name.startswith("index_put") and any(

@@ -36,7 +36,7 @@ class CountingStub(Stub):
 
 
 def accepted_tokens(given: argparse.Namespace) -> tuple[int, ...] | None:
-    """The accepted tokens of each step of an answer of six tokens; None without speculation."""
+    """The accepted tokens of each step of an answer of six tokens, or None without speculation."""
     num_tokens = 0
     if given.speculative_config:
         num_tokens = given.speculative_config.get("num_speculative_tokens", 2)

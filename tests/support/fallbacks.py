@@ -1,4 +1,4 @@
-"""Fallbacks of a run on a GPU, which change no result."""
+"""The fallbacks of a run on a GPU, which change no result."""
 
 import torch
 
@@ -8,11 +8,11 @@ from specbench.engine.target import Target
 from specbench.log.header import RunHeader
 
 IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
-"""True for a torch whose Triton does not know overlapped launches."""
+"""Return whether this torch's Triton does not support overlapped launches."""
 
 
 def fallbacks(target: Target) -> list[str]:
-    """Steps of a target that were not recorded or not computed by kernels."""
+    """What a target's steps did not record, or did not compute by kernels."""
     execution = target.execution
     replaced = [what for what in execution.ops.fallbacks if not (IS_OLD and what == NO_OVERLAP)]
     reasons = [target.unfused_reason, *replaced, *execution.failures]
@@ -27,7 +27,7 @@ def fallbacks(target: Target) -> list[str]:
 
 
 def fallbacks_of_run(header: RunHeader) -> list[str]:
-    """Methods that were not replayed and kernels that were not used, from a run's header."""
+    """The methods that were not replayed and the kernels that were not used, by a run's header."""
     modes = {label: header.execution.get(label) for label in header.spec.values.methods}
     reasons = [
         f"{label} ran {mode}"

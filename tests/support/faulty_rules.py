@@ -22,7 +22,7 @@ def faulty(
     has_scratch: bool = False,
     later: str = "own",
 ) -> Tensor:
-    """The lossless rule with a fault, for drawn draft tokens; without arguments it is sound.
+    """The lossless rule with a fault, for drawn draft tokens. Without arguments, it is sound.
 
     Arrays are [nodes], and distributions [nodes, vocab], unless a comment says otherwise.
     """
@@ -62,7 +62,7 @@ def faulty(
             rest = sampler.probs(log_rest * sampler.sampling.temperature)
         p = torch.where(is_rejected, rest, p)
     drawn = sampler.draw(p)
-    # All of them are drawn, so that every fault takes as many random numbers.
+    # All are drawn, so that every fault uses equally many random numbers.
     bonuses = {
         "own": drawn,
         "parent": sampler.draw(target[layout.parents]),

@@ -36,9 +36,9 @@ def write_gguf(
     factors: bool = False,
     lacking: str = "",
 ) -> LlamaForCausalLM:
-    """Write a random Llama with matrices of type `kind`; return it with the weights of the file.
+    """Write a random Llama with matrices of type `kind`. Return it with the weights of the file.
 
-    `scaling` is how the rotary embedding is scaled; with `factors`, the file has factors for it.
+    `scaling` is how the rotary embedding is scaled. With `factors`, the file has factors for it.
     """
     model = random_llama(2, vocab_size=NUM_TOKENS + 1, hidden_size=64, head_dim=16).float()
     config, quantisation = model.config, GGMLQuantizationType[kind]
@@ -97,9 +97,9 @@ def _finish(writer: GGUFWriter) -> None:
 
 
 SHIFTED = {"gemma2", "gemma3", "nemotron"}
-"""Architectures whose norms are stored plus one."""
+"""Architectures whose norms are stored with one added."""
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-"""GPT-2's matrices; files store them like other models' matrices."""
+"""GPT-2's matrices, which files store like those of other models."""
 
 
 def write_model(
@@ -109,7 +109,7 @@ def write_model(
 ) -> None:
     """Write a model of any architecture as llama.cpp's converter does, in float32.
 
-    `metadata` replaces or adds keys of the architecture; None leaves one out.
+    `metadata` replaces or adds keys of the architecture. A key that is None is left out.
     """
     config = model.config
     architecture = config.model_type.removesuffix("_text")

@@ -69,7 +69,7 @@ def make_header(given: Mapping[str, Any] | None = None) -> RunHeader:
 
 
 def values_of(header: RunHeader) -> dict[str, Any]:
-    """The header as plain values that can be changed."""
+    """The header as plain values, which can be changed."""
     return copy.deepcopy(header_values(header))
 
 

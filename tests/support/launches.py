@@ -1,4 +1,4 @@
-"""The operations that a draft starts one by one: on a GPU each is a kernel."""
+"""The operations that a draft starts one by one. On a GPU, each is a kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_KERNELS = {"empty", "empty_like", "new_empty", "empty_strided", "promote_type
 
 
 class Launches(TorchDispatchMode):
-    """Keeps the names of torch's operations, without views and allocations: none is a kernel."""
+    """A mode that keeps the names of torch's operations, except views and allocations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Launches(TorchDispatchMode):
 
 
 class CountedKernel:
-    """A Triton kernel that keeps its name per launch, but no operation of the interpreter."""
+    """A Triton kernel that keeps its name at each launch, and no operations of the interpreter."""
 
     def __init__(self, kernel: Any, launches: Launches) -> None:
         self._kernel, self._launches = kernel, launches
@@ -52,7 +52,7 @@ class CountedKernel:
 
 
 class Watched(Drafter):
-    """Drafts like an EAGLE drafter, and keeps the operations of each draft."""
+    """A drafter that drafts like an EAGLE drafter, and keeps the operations of each draft."""
 
     def __init__(self, drafter: Drafter, launches: Launches) -> None:
         self.needs, self.tree_sizes = drafter.needs, drafter.tree_sizes
@@ -74,7 +74,7 @@ class Watched(Drafter):
 
 
 def per_level(name: str, ops: Ops, folder: Path, launches: Launches) -> Counter[str]:
-    """The operations of a level: those of three expansions beyond those of two."""
+    """The operations of a level: those that three expansions have beyond those of two."""
     heads = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
     target = Target(random_llama(8, **heads).float(), Execution(ops))
     counts = []

@@ -1,4 +1,4 @@
-"""A GPU whose counter of energy advances in ticks, by a clock that a test turns."""
+"""A GPU whose energy counter advances in ticks. The test sets its clock."""
 
 import os
 from collections.abc import Iterator

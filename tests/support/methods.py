@@ -1,4 +1,4 @@
-"""Methods by the texts that name them on the command line."""
+"""Methods, parsed from the texts that name them on the command line."""
 
 from collections.abc import Sequence
 
@@ -7,5 +7,5 @@ from specbench.settings.run_method import RunMethod
 
 
 def parse_methods(texts: Sequence[str]) -> list[RunMethod]:
-    """The methods that texts name, imported, with their options."""
+    """The methods that these texts name, with their options."""
     return [method.load() for method in RunSpec(methods=tuple(texts)).run_methods]

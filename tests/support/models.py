@@ -1,4 +1,4 @@
-"""Small random models whose greedy paths have no ties, and the engine with one."""
+"""Small random models whose greedy paths have no ties, and an engine that runs one."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ VOCAB = 50
 
 
 def random_llama(layers: int = 4, seed: int = 0, **changes: object) -> LlamaForCausalLM:
-    """A random Llama in float64 with grouped heads; `changes` go to its config."""
+    """A random Llama in float64 with grouped heads. `changes` go to its config."""
     values = {
         "vocab_size": VOCAB,
         "hidden_size": 32,
@@ -50,7 +50,7 @@ def random_target(layers: int = 4, seed: int = 0, **changes: object) -> Target:
 def engine_backend(
     target: Target, drafters: Mapping[str, Drafter], *, is_metered: bool = False, **loaded: Any
 ) -> EngineBackend:
-    """The engine with these drafters, on one thread, eager and with the papers' settings."""
+    """An engine with these drafters, eager, on one thread, and with the papers' settings."""
     setup = SimpleNamespace(
         spec=RunSpec(threads=1), methods=(), device=Device("cpu"), mode=EAGER, settings="paper"
     )
@@ -77,7 +77,7 @@ def generated(
 
 
 def prompts() -> list[tuple[int, ...]]:
-    """Prompts of several lengths, a repetitive one among them."""
+    """Prompts of several lengths, one of which is repetitive."""
     rng = torch.Generator().manual_seed(0)
     tensors = (torch.randint(3, VOCAB, (length,), generator=rng) for length in (5, 17, 40))
     return [*(tuple(tensor.tolist()) for tensor in tensors), (7, 8, 9, 10, 11) * 6]

@@ -1,4 +1,4 @@
-"""A drafter with often accepted drafts: the target itself, with noise on its logits."""
+"""A drafter whose drafts are often accepted: the target itself, with noise on its logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 
 SHAPE = (3, 2, 2, 1)
-"""Children at each depth below one expanded node of the level above."""
+"""The number of children at each depth, below one expanded node of the previous level."""
 
 
 class NoisyTarget(Drafter):
@@ -59,7 +59,7 @@ class NoisyTarget(Drafter):
         return DraftTree(torch.tensor(tokens, device=row.device), layout, len(tokens), q)
 
     def _children(self, row: Tensor, width: int, state: State) -> tuple[list[int], list[Tensor]]:
-        """Tokens of up to `width` children after logits [vocab], with the q of each [vocab]."""
+        """The tokens of up to `width` children after logits [vocab], and the q [vocab] of each."""
         noise = torch.randn(
             row.shape, dtype=row.dtype, device=row.device, generator=self._generator
         )

@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 Stored: TypeAlias = tuple[Tensor, dict[str, Tensor]]
-"""The plain weight [out, in] that a stored one stands for, and the stored tensors by suffix."""
+"""The plain weight [out, in] that a stored one stands for, and the stored tensors, by suffix."""
 
 BLOCK = 16
 _LARGEST_FP8 = 448.0
 
 
 def _fp8_blocks(weight: Tensor) -> Stored:
-    """FP8 with a scale per block, as in DeepSeek-V3."""
+    """Store a weight in FP8 with a scale per block, as DeepSeek-V3 does."""
     num_rows, num_columns = weight.shape
     blocks = weight.view(num_rows // BLOCK, BLOCK, num_columns // BLOCK, BLOCK)
     largest = blocks.abs().amax((1, 3))  # [blocks down, blocks across]
@@ -29,7 +29,7 @@ def _fp8_blocks(weight: Tensor) -> Stored:
 
 
 def fp8_layers(folder: Path) -> dict[str, Tensor]:
-    """Rewrite the layers' weights of a checkpoint in FP8; returns all plain weights."""
+    """Rewrite the weights of a checkpoint's layers in FP8. Return all plain weights."""
     plain: dict[str, Tensor] = {}
     stored: dict[str, Tensor] = {}
     for key, tensor in load_file(folder / "model.safetensors").items():
@@ -45,7 +45,7 @@ def fp8_layers(folder: Path) -> dict[str, Tensor]:
 
 
 def mxfp4_experts(folder: Path) -> dict[str, Tensor]:
-    """Rewrite gpt-oss's experts with random MXFP4 numbers; returns all plain weights."""
+    """Rewrite gpt-oss's experts with random MXFP4 numbers. Return all plain weights."""
     positive = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     codebook = torch.cat([positive, -positive])  # the number of each code of 4 bits
     plain: dict[str, Tensor] = {}
@@ -74,7 +74,7 @@ def mxfp4_experts(folder: Path) -> dict[str, Tensor]:
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], quantization: Mapping[str, Any]) -> None:
-    """Replace the weights of a checkpoint, and say how they are quantised."""
+    """Replace the weights of a checkpoint, and write how they are quantised into its config."""
     whole = {key: tensor.contiguous() for key, tensor in tensors.items()}
     save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())

@@ -10,7 +10,7 @@ from specbench.types import Record, RecordKey
 
 
 def record(sample: int = 0, **changes: Any) -> Record:
-    """The record of a sample, with values changed."""
+    """The record of a sample, with these values changed."""
     fields = {
         "key": RecordKey("pld:ngram=2", 0.0, "gsm8k", f"gsm8k/{sample}", 0, 0), "status": "ok",
         "prompt_tokens": 9, "token_ids": (4, 5, 6), "text": "añ→", "stop_reason": "eos",
@@ -20,7 +20,7 @@ def record(sample: int = 0, **changes: Any) -> Record:
 
 
 def store(path: Path, header: RunHeader, records: Iterable[Record]) -> Path:
-    """The folder of a run with this header and these records."""
+    """Write a run with this header and these records. Return its folder."""
     with RunFolder(path) as folder:
         folder.write_header(header)
         for record in records:

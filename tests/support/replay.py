@@ -12,7 +12,7 @@ RESPONSES = Path(__file__).parent / "responses"
 
 
 class Exchange(TypedDict):
-    """A request, which is a GET without a body, and the response to it."""
+    """A request and the response to it. A request without a body is a GET."""
 
     path: str
     body: dict[str, Any] | None
@@ -22,16 +22,16 @@ class Exchange(TypedDict):
 
 
 def recorded(name: str) -> list[Exchange]:
-    """The responses of an engine with a method: "vllm-eagle3"."""
+    """The responses of an engine with a method, such as "vllm-eagle3"."""
     exchanges: list[Exchange] = json.loads((RESPONSES / f"{name}.json").read_text(encoding="utf-8"))
     return exchanges
 
 
 class Replay(Server):
-    """Answers a recorded request as it was answered then, and any other with 404.
+    """A server that answers a recorded request as it was answered then, and any other with 404.
 
-    A request that was recorded twice is answered in that order; the last answer stays. A stream is
-    sent event by event.
+    If a request was recorded twice, the answers come in that order, and the last one stays. A
+    stream is sent event by event.
     """
 
     def __init__(self, exchanges: list[Exchange]) -> None:

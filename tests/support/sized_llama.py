@@ -1,4 +1,4 @@
-"""A server like llama.cpp whose requests may name the size of their drafts."""
+"""A server like llama.cpp. A request may name the size of its drafts."""
 
 import json
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""A server on the loopback that answers as the engines do: the same chunks, counters and faults.
+"""A local server that answers as the engines do, with the same chunks, counters and faults.
 
-It does not know the tiny model's answers: a test says which tokens it sends.
+It does not know the tiny model's answers. A test says which tokens it sends.
 """
 
 import asyncio
@@ -165,7 +165,7 @@ class Stub(Server):
 def chunks_of(
     stub: Stub, path: str, prompt: Sequence[int], ids: Sequence[int], *, is_eos: bool
 ) -> Iterator[str]:
-    """The chunks of an answer in the engine's own shape, one per token."""
+    """The chunks of an answer in the engine's format, one per token."""
     finish = "stop" if is_eos else "length"
     texts = ["" if token == stub.eos else TEXT[token % 26] for token in ids]
     usage = {"prompt_tokens": stub.count(prompt), "completion_tokens": len(ids)}
@@ -216,7 +216,7 @@ def chunks_of(
 
 @contextmanager
 def serving(stub: S) -> Iterator[S]:
-    """The stub on a port of its own, in a thread, until the end of the block."""
+    """Serve the stub on its own port, in a thread, until the block ends."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""A server like vLLM with EAGLE-3 whose answers come at exact times, with counts known beforehand.
+"""A server like vLLM with EAGLE-3. Its answers come at exact times and have known counts.
 
 The first token comes `first_s` after the request, and the tokens of step k at `first_s` plus k
 times `step_s`. The accepted tokens of each step follow from the prompt alone.
@@ -28,7 +28,7 @@ class TimedAnswer:
     accepted: Sequence[int]
     """Accepted tokens per step."""
     sent_s: Sequence[float]
-    """Times of the chunks: the prefill's token, then a chunk per step."""
+    """The times of the chunks: the prefill's token, then a chunk per step."""
 
     @property
     def num_tokens(self) -> int:
@@ -59,7 +59,7 @@ class TimedServer(Server):
         return app
 
     def accepted(self, prompt: str) -> Sequence[int]:
-        """Accepted tokens per step: drawn, and fitting the number of tokens."""
+        """The accepted tokens of each step, drawn to add up to the number of tokens."""
         generator, steps, left = random.Random(prompt), list[int](), self.num_tokens - 1
         while left:
             steps.append(min(generator.randint(0, NUM_DRAFT_TOKENS), left - 1))

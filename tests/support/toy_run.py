@@ -1,4 +1,4 @@
-"""A run of a small target with drafters given as objects, as the audit sees it."""
+"""A run of a small target whose drafters are given as objects, as the audit sees it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from tests.analysis.run_factory import header, make_run
 
 
 class ToyModel(RunModel):
-    """A target with its methods. Its run has `prompts`, a budget and consecutive seeds."""
+    """A target and its methods. Their run has `prompts`, a budget and consecutive seeds."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Recordings on a CPU: the operations of a function's first call are replayed."""
+"""Recordings on a CPU, which replay the operations of a function's first call."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class _Slot:
 
 
 class _Tape(TorchDispatchMode):
-    """Records operations as they run."""
+    """A mode that records operations as they run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def _filled(given: list[Any], outputs: dict[int, Tensor]) -> list[Any]:
 
 
 def reads_a_value(func: Any, args: Any) -> bool:
-    """True if the host has to wait for values or for a size."""
+    """Return whether the host has to wait for values or for a size."""
     if func.overloadpacket.__name__.startswith("index") and isinstance(args[1], list | tuple):
         # An index of numbers gives a known shape, a mask an unknown one.
         return any(index is not None and index.dtype == torch.bool for index in args[1])
@@ -80,9 +80,9 @@ def reads_a_value(func: Any, args: Any) -> bool:
 
 
 class TraceRecorder:
-    """Records like a CUDA graph: values on the host are constants.
+    """A recorder that works like a CUDA graph: values on the host are constants.
 
-    Like there, reading a tensor's value during the recording raises.
+    Reading a tensor's value during the recording raises, as it does there.
     """
 
     num_recordings = 0

@@ -50,7 +50,7 @@ class Clock:
         return self.now_s
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop that has this time."""
+        """An event loop that runs in this time."""
         loop = asyncio.SelectorEventLoop(_JumpingSelector(self))
         loop.time = self.read  # type: ignore[method-assign]
         return loop
@@ -58,7 +58,7 @@ class Clock:
 
 @dataclass(eq=False)
 class VirtualServer:
-    """A server like vLLM that batches requests: a step's time depends on how many are under way."""
+    """A server like vLLM, which batches requests. A step's time depends on the number under way."""
 
     clock: Clock
     codec: ChatCodec
@@ -70,24 +70,24 @@ class VirtualServer:
     table: LoadTable = PLAIN_TABLE
     """Draft tokens by requests under way."""
     find_share: float = 1.0
-    """The share of steps in which it finds a draft."""
+    """The share of steps in which the method finds a draft."""
     is_drafting: Callable[[int], bool] = lambda number: True
-    """True if it drafts for a request, by its number from 0."""
+    """True if the method drafts for the request with this number, counted from 0."""
     has_counters: bool = True
     has_counts: bool = True
-    """True if it identifies itself as vLLM and its answers have counts."""
+    """True if the server identifies itself as vLLM and its answers have counts."""
     slowness: Callable[[float], float] = lambda now_s: 1.0
-    """The machine's factor on a step's time, by the time."""
+    """The factor of the machine on a step's time, as a function of the time."""
     noise: float = 0.0
-    """Standard deviation of the logarithm of a step's time."""
+    """The standard deviation of the logarithm of a step's time."""
     refused_share: float = 0.0
-    """The share of attempts that it refuses to begin."""
+    """The share of attempts that the server refuses at the start."""
     failed_share: float = 0.0
     """The share of requests that fail."""
     num_requests: int = 0
     num_active: int = 0
     totals: dict[str, int] = field(default_factory=dict)
-    """Its counters."""
+    """The server's counters."""
 
     def page(self, path: str) -> str:
         """The text at a path. Raises RequestFailed if there is none."""
@@ -103,7 +103,7 @@ class VirtualServer:
     async def answer(
         self, protocol: StreamProtocol, body: Mapping[str, Any], budget: int
     ) -> Answer:
-        """The answer to an attempt. Raises RequestFailed without one."""
+        """The answer to an attempt. Raises RequestFailed if there is none."""
         if self.generator.random() < self.refused_share:
             raise RequestFailed("The server answered with HTTP status 429: busy", is_refused=True)
         number = self.num_requests
@@ -160,7 +160,7 @@ class VirtualServer:
         return any(start.num_tokens for start in self.table.starts)
 
     def _ids(self, prompt: Sequence[int]) -> list[int]:
-        """The answer to a prompt: the same from every server."""
+        """The answer to a prompt, which is the same from every server."""
         words = self.codec.token_ids(WORDS)
         generator = np.random.default_rng(prompt)
         num_words = generator.integers(16, 48)

@@ -5,7 +5,7 @@ from specbench.types import Record
 
 
 class Watcher(Progress):
-    """Keeps the records and methods it receives."""
+    """A view that keeps the records and methods that it receives."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -34,13 +34,13 @@ def _datastore(target: Target, folder: Path) -> Path:
 WEIGHTS: dict[str, Callable[..., Path]] = {
     "sps": _sps, "pard": _pard, "rest": _datastore, **MAKERS,
 }  # fmt: skip
-"""Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
+"""By the model-card key of a method's weights: a maker of a random checkpoint in its format."""
 
 
 def build(
     name: str, target: Target, folder: Path, maker_args: Any = None, **options: Any
 ) -> Drafter:
-    """A drafter of the method on a random checkpoint, if it needs one; `made` goes to its maker."""
+    """A drafter of the method, on a random checkpoint if it needs one. `made` goes to the maker."""
     method = get(name)
     given = make_options(method, {key: str(option) for key, option in options.items()})
     checkpoint = method.weights_with(given)
@@ -58,7 +58,7 @@ def decoded(
     maker_args: Any = None,
     **options: Any,
 ) -> list[tuple[object, ...]]:
-    """Tokens and steps of completions by a drafter of `build`."""
+    """The tokens and steps of completions with a drafter from `build`."""
     drafter = build(name, target, folder, maker_args, **options)
     every = (decode(target, drafter, request) for request in requests)
     return [(done.token_ids, done.steps) for done in every]

@@ -1,4 +1,4 @@
-"""The tables of README and docs/measurements/gpu.md equal those that the tool writes from runs."""
+"""The tables of README and docs/measurements/gpu.md are those that the tool writes from runs."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A micro target and its heads, small enough to train in a test."""
+"""A tiny target and its heads, small enough to train in a test."""
 
 import random
 from dataclasses import replace
@@ -41,7 +41,7 @@ def micro_model(**changes: object) -> LlamaForCausalLM:
 
 
 def batches(seed: int = 0) -> ShuffledBatches:
-    """Rows of random tokens, some of them frequent; requests weigh less than answers."""
+    """Rows of random tokens, some of which are frequent. Requests weigh less than answers."""
     rng = random.Random(seed)
     rows = []
     for _ in range(40):
@@ -68,14 +68,14 @@ def target_outputs(head: Head, model: LlamaForCausalLM, ids: torch.Tensor) -> Ta
 
 
 def loaded(method: str, head: Head, model: LlamaForCausalLM, folder: Path) -> Drafter:
-    """The head written to the folder, and read from there by the method."""
+    """The drafter that the method reads after the head was written to the folder."""
     write_head(head, folder)
     entry = get(method)
     return entry.build(make_options(entry, {}), BuildContext(Target(model), folder))
 
 
 def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
-    """The drafter after a prefill; the last id is pending."""
+    """The state of the drafter after a prefill. The last id is pending."""
     request = Request(tuple(token_ids[:-1]), 40)
     state = State(request, Sampler(Sampling(), target.device, 0), 40)
     with target.capture(drafter.needs), torch.inference_mode():

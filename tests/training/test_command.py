@@ -1,6 +1,6 @@
-"""`train_head`: a head for a model folder from a file, and its errors.
+"""`train_head` trains a head for a model folder from a file, or fails with a clear error.
 
-Reading chats of public data sets, and the reasons for leaving some out.
+It reads chats of public data sets, and gives the reasons for leaving some out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Train = Callable[..., list[str]]
 
 @pytest.fixture
 def train(given: dict[str, Any], tmp_path: Path) -> Train:
-    """Trains a head into the folder `head`, and returns the messages."""
+    """A function that trains a head into the folder `head`, and returns the messages."""
 
     def train(
         method: str, options: TrainingOptions = OPTIONS, out: str = "head", **more: Any
@@ -75,7 +75,7 @@ def trained(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def head(trained: Path, tmp_path: Path) -> Path:
-    """A folder with trained heads of Medusa, in the place that `train` writes to."""
+    """The folder that `train` writes to, with trained Medusa heads."""
     return Path(shutil.copytree(trained, tmp_path / "head"))
 
 
@@ -128,7 +128,7 @@ def test_only_more_steps_extend_a_training(head: Path, train: Train) -> None:
 def test_another_target_or_template_than_at_the_start_is_refused(
     head: Path, train: Train, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The same weights in another folder are taken. An older training names no template."""
+    """The same weights in another folder are accepted. An older training names no template."""
     other = save_checkpoint(tmp_path / "other", seed=1, layers=6, head_dim=16)
     with pytest.raises(UserError, match="target_sha256 was"):
         train("medusa", model_dir=other, is_resumed=True)

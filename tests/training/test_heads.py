@@ -1,4 +1,4 @@
-"""The trainable heads compute the same as the drafters, which can read their files."""
+"""Trainable heads compute the same as the drafters, and the drafters can read their files."""
 
 import json
 from pathlib import Path

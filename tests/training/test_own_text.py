@@ -1,4 +1,4 @@
-"""Text that the target writes itself: its rules, and a killed writer that continues."""
+"""Text that the target writes itself: its rules, and a writer that continues after a kill."""
 
 import json
 from collections import Counter

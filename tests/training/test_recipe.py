@@ -1,7 +1,7 @@
-"""Training of heads: the loss falls, a stopped run resumes, the target does not change.
+"""Training of heads: the loss falls, a stopped run resumes, and the target does not change.
 
-The training loop with its checkpoints, optimizers and attention, on a micro model.
-Heads are trained in bfloat16 only if its products are fast.
+The training loop with its checkpoints, optimizers and attention is tested on a tiny model. Heads
+are trained in bfloat16 only if its products are fast.
 """
 
 import json
@@ -45,7 +45,7 @@ full_bytes = psutil.Process().memory_info().rss
 del tensor
 print(full_bytes - psutil.Process().memory_info().rss)
 """
-"""A program that prints how much memory a freed tensor of 128 MiB gives back to the system."""
+"""A program that prints how much memory the system gets back from a freed tensor of 128 MiB."""
 
 
 def trained(method: str, folder: Path, seed: int = 0, stop_at: int = 0) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_steps_lower_the_loss_and_a_stopped_run_goes_on_as_if_whole(
     assert len(begun) == 5 and begun[3]["held_out"]
     context = BuildContext(Target(micro_model()), tmp_path / "parts" / "out")
     get(method).build(get(method).options(), context)  # it has a head already
-    # The starting weights are other ones; those of the checkpoint count.
+    # The starting weights differ, and those of the checkpoint count.
     resumed = trained(method, tmp_path / "parts", seed=99)
     assert [line["loss"] for line in resumed] == losses
 

@@ -1,4 +1,4 @@
-"""The measured curve of a machine whose clock is planted."""
+"""The measured cost curve of a machine whose times are known."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TOKEN, SLOPE, PREFILL, DRAFT = 0.1, 1e-3, 0.02, 0.4
 
 
 def step_s(rows: int, context: int) -> float:
-    """A machine with a jump at 17 rows, which a smooth curve would miss."""
+    """The seconds of a step, with a jump at 17 rows that a smooth curve would miss."""
     return 1 + TOKEN * (rows - 1) + (rows > 16) + SLOPE * context
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time in seconds: forwards of the target and Medusa's drafts move it."""
+    """The time in seconds, which forwards of the target and drafts of Medusa advance."""
     time = [0.0]
     forward, prefill, propose = Target.forward, Target.prefill, Medusa.propose
 

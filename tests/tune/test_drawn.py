@@ -1,4 +1,4 @@
-"""Profiles above temperature 0: walks along drawn answers, and expected steps of drawn chains."""
+"""Profiles above temperature 0: walks along drawn answers, expected steps of drawn chains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAWN = "eagle2:depth=2,top_k=3", "medusa", "hydra", "pld"
 
 
 def second_best(self: Sampler, probs: Tensor) -> Tensor:
-    """The "drawn" token depends only on the distribution: the best token, or the second."""
+    """The "drawn" token depends on the distribution alone. It is the best token, or the second."""
     best, second = probs.topk(2).indices.unbind(1)
     return torch.where(best % 8 == 0, second, best)
 
@@ -74,7 +74,7 @@ def test_several_seeds_give_several_answers_to_a_prompt() -> None:
 
 @pytest.mark.parametrize("schedule", ["constant", "heuristic"])
 def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
-    """Every token of a made-up answer is accepted or not: all cases, one by one."""
+    """All cases in which each token of a made-up answer is accepted or not, one by one."""
     chances = [0.9, 0.25, 1.0, 0.5, 0.0, 0.7]
     num_first = 2
     end = len(chances) + 2

@@ -1,4 +1,4 @@
-"""Predictions for a machine whose times are known, and the reasons to refuse them."""
+"""Predictions for a machine whose times are known, and the reasons for refusing them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def profiled() -> Profile:
 
 
 def by_rows(rows: int) -> float:
-    """The time of a step, linear between the measured rows as in a curve."""
+    """The time of a step, which is linear between the measured rows as in a curve."""
     return 1 + 0.08 * (rows - 1)
 
 
 def planted(profile: Profile, drafts: dict[str, Any] = DRAFTS, **changes: str) -> Curve:
-    """The curve of a planted machine.
+    """The curve of a machine with known times.
 
-    A step takes `by_rows`(n) and `SLOPE` per token before it, a prefill `PREFILL`. `drafts` are
-    the knots of each method of the profile, and the time of its draft at each.
+    A step takes `by_rows`(n) and `SLOPE` per token before it, a prefill `PREFILL`. `drafts` are the
+    knots of each method of the profile, and the time of its draft at each.
     """
     model = profile.header.model
     about = {"model": model.name, "dtype": model.dtype, "quantization": "", "temperature": "0"}
@@ -79,7 +79,7 @@ def planted(profile: Profile, drafts: dict[str, Any] = DRAFTS, **changes: str) -
 
 
 def seconds(profile: Profile, setting: str, draft: Any) -> dict[str, float]:
-    """The time of a setting on the planted machine, answer by answer: the plain sum."""
+    """The time of a setting on that machine for each answer, as a plain sum."""
     times = dict[str, float]()
     for walk in replay(profile, setting):
         total, before = PREFILL + 1, float(walk.prompt_tokens)

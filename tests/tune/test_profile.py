@@ -1,4 +1,4 @@
-"""The parts of a profile, its files, and the reasons to refuse it."""
+"""The parts of a profile, its files, and the reasons for refusing it."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_kind_that_a_methods_arrays_are_not_of_is_refused_with_the_file(
 
 
 def test_an_expansion_that_a_narrower_beam_wants_and_the_profile_lacks_is_a_miss() -> None:
-    """A beam of two takes both children of 6, and not 1 below 5. A beam of one wants 1."""
+    """A beam of two takes both children of 6, and not 1 below 5. A beam of one takes 1."""
     token_ids = np.array([[5, 6], [1, 2], [3, 4], [8, 9], [10, 11]], dtype=np.int32)
     probs = np.array([[5, 4], [3, 1], [9, 8], [5, 5], [5, 5]], dtype=np.float32) / 10
     nodes = np.array([0, 1, 4, 5], dtype=np.uint16)  # 5 and 6; then 6's children 3 and 4
@@ -187,7 +187,7 @@ def test_an_expansion_that_a_narrower_beam_wants_and_the_profile_lacks_is_a_miss
 
 
 def chain(name: str, folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
-    """`mtp` or `peagle`, whose weights are written into an empty folder, and its target."""
+    """`mtp` or `peagle`, and its target. The weights are written into an empty folder."""
     target = test_mtp.target_of("deepseek") if name == "mtp" else test_peagle.target()
     if not any(folder.iterdir()):
         if name == "mtp":

@@ -1,4 +1,4 @@
-"""Replays of a profile's smaller settings against real runs of them: steps are exactly equal."""
+"""A profile's replay of smaller settings has exactly the steps of a real run with them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SETTINGS = {
     "pld": ("num_tokens=1", "num_tokens=20", "allow_shorter=true", "ngram=1"),
     "suffix": ("num_tokens=4", "shape=tree", "depth=6", "min_prob=0.5"),
 }
-"""Methods whose drafts are recorded alike share the settings."""
+"""Methods whose drafts are recorded in the same way share settings."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_replay_has_the_steps_of_a_real_run(method: str, profiled: Profile, re
 
 
 class Either(Drafter):
-    """Drafts like the first drafter, and like the second if the first has no draft."""
+    """A drafter that drafts like the first one, and like the second if the first has no draft."""
 
     def __init__(self, first: Drafter, second: Drafter) -> None:
         self.first, self.second = first, second

@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         own_cache(patch, folder)
-        patch.setattr("specbench.tune.tuner.CHANGED", inf)  # however busy this machine is
+        patch.setattr("specbench.tune.tuner.CHANGED", inf)  # even on a busy machine
         time_few_rows(patch)
         yield folder
 

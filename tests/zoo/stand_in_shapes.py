@@ -1,4 +1,4 @@
-"""Shapes for tests: twice as wide as tiny and deeper, with grouped heads of 128 and more words."""
+"""Shapes for tests: deeper and twice as wide as tiny, with grouped heads of 128 and more words."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ DRAFT = Shape(
 
 
 def write_config(folder: Path, **changes: object) -> Path:
-    """A folder that holds SHAPE's config.json and nothing else."""
+    """Write a folder with the config.json of SHAPE and nothing else."""
     config = {
         "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 384,
         "intermediate_size": 1024, "num_attention_heads": 6, "num_key_value_heads": 3,

@@ -1,4 +1,4 @@
-"""A stand-in generates tiny's tokens, step by step, in every shape."""
+"""In every shape, a stand-in generates tiny's tokens step by step."""
 
 from dataclasses import replace
 from functools import cache

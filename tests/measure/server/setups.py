@@ -11,7 +11,7 @@ from specbench.measure.spec import RunSpec
 def setup_of(
     *methods: str, engine: str = "vllm", program: Path | str = sys.executable, **changes: Any
 ) -> StartedSetup:
-    """The setup of methods of an engine, with `program` as its executable."""
+    """The setup of an engine's methods. The engine's executable is `program`."""
     values: dict[str, Any] = {"model": "tiny", "device": "cpu", **changes}
     spec = RunSpec(
         methods=methods,

@@ -1,4 +1,4 @@
-"""Started servers run side by side or in turn, as the memory allows. Idle ones may use time."""
+"""Started servers run side by side if memory allows, else in turn. Idle ones may use CPU time."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def launches(*, is_cpu: bool = True, num_at_once: int = 4) -> list[Launch]:
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, GpuMemory | int | None]:
-    """Free memory of the machine and of its GPU, which a test sets."""
+    """The free memory of the machine and of its GPU, which tests set."""
     bytes_of: dict[str, GpuMemory | int | None] = {"cpu": 10**12, "gpu": None}
     monkeypatch.setattr(arrangement, "free_bytes", lambda device: bytes_of[device])
     monkeypatch.setattr(arrangement, "gpu_memory", lambda: bytes_of["gpu"])
@@ -69,7 +69,7 @@ def test_weights_caches_and_processes_are_counted(free: dict[str, int]) -> None:
 def test_servers_on_a_cpu_need_room_for_all(
     num_free: int, is_side_by_side: bool, free: dict[str, int]
 ) -> None:
-    free["cpu"] = num_free  # about 10.2 GB are needed, of 80 %
+    free["cpu"] = num_free  # about 10.2 GB are needed, and 80 % may be used
     both = arrange(load_engine("vllm"), launches(), ())
     assert both and both.is_side_by_side is is_side_by_side
     assert not both.reason and both.needed_bytes
@@ -167,7 +167,7 @@ def test_servers_stay_up_side_by_side_and_none_is_left(tmp_path: Path) -> None:
             assert await servers.open("ngram") is second
             assert pids(children) == before and not are_gone(*before)
             assert (await second.complete(ASK)).counts.accepted_per_step == (2, 1)
-            await servers.end_pass()  # what they remember does not enter the next pass
+            await servers.end_pass()  # the next pass starts without what they remember
             assert are_gone(*before) and not servers.process_ids()
             assert await servers.open("ngram") is not second
         finally:

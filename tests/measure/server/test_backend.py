@@ -42,7 +42,7 @@ PROMPTS = {
 
 
 class Kept:
-    """A log that keeps records, and how many requests are under way when they are written.
+    """A log that keeps records, and the number of requests under way when each is written.
 
     It raises `error` at its third record.
     """
@@ -61,7 +61,7 @@ class Kept:
 
 
 class Letters(Words):
-    """A codec of letters: a prompt's tokens count the letters of its messages."""
+    """A codec of letters. A prompt has one token per message, the number of its letters."""
 
     eos_ids = frozenset({2})
     end_id = 2
@@ -78,7 +78,7 @@ class Letters(Words):
 
 
 class Done(NamedTuple):
-    """The plan and the outcome of a run of blocks."""
+    """The plan of a run of blocks, and what the run made."""
 
     plan: Plan
     records: list[Record]
@@ -171,7 +171,7 @@ def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
 def test_a_record_has_the_times_and_the_steps_of_its_answer(
     accepted: tuple[int, ...], lengths: tuple[int, ...]
 ) -> None:
-    """The end of the answer cuts the last step; a step without a draft emits one token."""
+    """The end of the answer cuts the last step. A step without a draft emits one token."""
     answer = (5, 6, 7, 8, 9, 2)
     stub = Stub(answer=lambda prompt: answer, accepted_per_step=accepted, delay_s=2e-3)
     record = run({"eagle3": stub}).records[0]
@@ -213,7 +213,7 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
         (Counts(num_drafts=5, num_accepted=0), 0, "5 steps made 4 tokens"),
         (Counts(2, 8, 3, (3,)), 0, "2 steps accepted 3 tokens, but the list of steps has 1 with 3"),
         (Counts(1, 8, 2, (3,)), 0, "1 steps accepted 2 tokens, but the list of steps has 1 with 3"),
-        (Counts(1, 8, 8, (8,)), 0, ""),  # some beyond the end of the answer
+        (Counts(1, 8, 8, (8,)), 0, ""),  # some are beyond the end of the answer
         (Counts(None, 8, 3, (3,)), 0, ""),  # the number of steps is in the list alone
         (Counts(1, 8, None, (3,)), 0, ""),  # and so is the number of accepted tokens
         (Counts(num_drafted=48, num_accepted=20), 48, ""),

@@ -1,4 +1,4 @@
-"""A server labelled vanilla that drafts is refused, wherever it first shows."""
+"""A server that is labelled vanilla and drafts is refused, wherever its drafts first show."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ MESSAGE = "The server of vanilla counted .* drafts .*: it must run without specu
 
 
 def drafting_from(first_request: int) -> Stub:
-    """A server that drafts from this request on, and shows it only in its counters."""
+    """A server that drafts from this request on. Only its counters show that."""
     stub = Stub("plain", counters=dict(NO_DRAFTS))
 
     def answer(prompt: Sequence[int]) -> Sequence[int]:
@@ -55,7 +55,7 @@ def test_another_label_may_draft_and_a_vanilla_that_never_drafts_may_stay() -> N
 @pytest.mark.parametrize("label", ["vanilla", "eagle3"])
 def test_swapped_addresses_are_refused_before_a_run(engine: str, label: str) -> None:
     drafting = Stub(engine, accepted_per_step=(1, 0))
-    if engine == "plain":  # its answers tell nothing
+    if engine == "plain":  # its answers do not show drafts
         drafting.counters = dict(NO_DRAFTS)
     with serving(drafting):
         spec = RunSpec("tiny", backend="server", urls=(drafting.root,), labels=(label,))

@@ -52,7 +52,7 @@ def find(stub: Stub, served_model: str = "") -> FoundServer:
 
 
 def complete(stub: Stub, *, request_s: float = 5) -> Answer:
-    """The answer of the server that `find` returns before it fails."""
+    """The answer of a server that begins to fail after `find` has described it."""
     fault, stub.fault = stub.fault, ""
     server, stub.fault = find(stub), fault
     stub.requests.clear()
@@ -81,7 +81,7 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
 
 
 def test_tensorrt_llm_is_not_taken_for_vllm_by_its_version() -> None:
-    """Both give it at the same path. It takes tokens and sends text."""
+    """Both give their version at the same path. TensorRT-LLM takes tokens and sends text."""
     with serving(Stub("trtllm")) as stub:
         server, answer = find(stub), complete(stub)
     assert (server.header.protocol, server.header.software) == ("completions", "TensorRT-LLM 1.4.0")
@@ -223,7 +223,7 @@ POSITION = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="%s"} 1\
 
 @dataclass
 class Odd(Stub):
-    """A server with this description of itself."""
+    """A server that describes itself like this."""
 
     version: str = '{"version": "0.32.0"}'
     metrics: str = "vllm:generation_tokens_total 1\n"

@@ -1,4 +1,4 @@
-"""Drafts of single answers by a server's counters, which are read between requests."""
+"""The drafts of single answers, from a server's counters that are read between requests."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,9 @@ COUNTERS = {
 
 
 def counting(*, num_drafting: int, num_of_others: int = 0) -> Stub:
-    """A server with counters that drafts for its first requests alone.
+    """A server with counters that drafts only for its first `num_drafting` requests.
 
-    Others have as many tokens of it with each request.
+    Beside each request, it answers others with `num_of_others` tokens.
     """
     stub = Stub("plain", accepted_per_step=(2,), counters=dict(COUNTERS))
 
@@ -61,7 +61,7 @@ def test_the_counts_of_an_answer_itself_come_first() -> None:
 
 
 def test_counters_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some servers count in a task other than the one that answers."""
+    """Some servers count in one task and answer in another."""
     stub = counting(num_drafting=99)
     current, num_readings = dict(COUNTERS), 0
 

@@ -1,4 +1,4 @@
-"""Engines' reports on the drafts of one answer: their lengths, and the tokens accepted."""
+"""What engines report on the drafts of an answer: their lengths, and the accepted tokens."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ KEY = RecordKey("eagle3", 0.0, "chat", "chat/1", 0, 0)
 
 
 def serving_of(protocol: StreamProtocol, *events: Mapping[str, Any]) -> Serving:
-    """The figures in the record of an answer of these events."""
+    """The figures in the record of an answer that arrives in these events."""
     reader = AnswerReader(protocol, sent=1.0, budget=16)
     for second, event in enumerate(events, start=2):
         reader.feed(f"data: {json.dumps(event)}\n\n".encode(), float(second))
@@ -32,7 +32,7 @@ def serving_of(protocol: StreamProtocol, *events: Mapping[str, Any]) -> Serving:
 
 
 def from_vllm(**counts: Any) -> Serving:
-    """The figures of an answer of vLLM with these counts of its drafts."""
+    """The figures of an answer for which vLLM reports these counts."""
     choice = {"index": 0, "text": "x", "token_ids": IDS, "finish_reason": "stop"}
     return serving_of(
         completions(),
@@ -42,7 +42,7 @@ def from_vllm(**counts: Any) -> Serving:
 
 
 def from_sglang(**counts: Any) -> Serving:
-    """The same of SGLang."""
+    """The figures of an answer for which SGLang reports these counts."""
     meta = {"completion_tokens": len(IDS), "finish_reason": {"type": "stop"}, **counts}
     event = {"text": "x", "output_ids": IDS, "meta_info": meta}
     return serving_of(load_engine("sglang").protocol or completions(), event)

@@ -1,4 +1,4 @@
-"""Arguments for an engine that would change what a run's labels and header say are refused."""
+"""Engine arguments that would contradict a run's labels or header are refused."""
 
 import re
 

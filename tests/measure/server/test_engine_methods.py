@@ -1,4 +1,4 @@
-"""Every speculation of an engine is a method with the engine's own options, checked by name."""
+"""Every way in which an engine drafts is a method with the engine's options, checked by name."""
 
 import hashlib
 import json
@@ -81,7 +81,7 @@ def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_pa
 
 
 def test_the_wheel_takes_every_option_of_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its launcher has a parser of its own, which refuses what it does not know."""
+    """The launcher's own parser refuses what it does not know."""
     options = {
         f"--spec-{option.replace('_', '-')}"
         for name, method in load_engine("llamacpp").methods.items()

@@ -1,4 +1,4 @@
-"""The version of an engine is read before a start, and decides which methods it has."""
+"""The version of an engine is read before it starts, and decides which methods it has."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.measure.server.setups import setup_of
 
 
 def environment_with(folder: Path, metadata: str, answer: str = "exit 9") -> Path:
-    """The program of an environment with the metadata of a package; it answers `--version`."""
+    """The program of an environment that has a package's metadata. It answers `--version`."""
     (folder / "lib/python3.12/site-packages" / metadata).mkdir(parents=True)
     program = folder / "bin" / "vllm"
     program.parent.mkdir()

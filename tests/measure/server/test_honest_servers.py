@@ -1,4 +1,4 @@
-"""Honest servers in simulated time are neither refused nor accused, and lies are named."""
+"""In simulated time, honest servers are neither refused nor accused, and lies are named."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The prompt that a server read: offsets of its own rendering, cuts, and missing counts."""
+"""The prompt that a server read: offsets of its rendering, cuts, and missing counts."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from tests.support.stub_server import Stub, serving
 
 
 class Spelled(Letters):
-    """A codec with a token for each letter of a chat, and two around each message."""
+    """A codec with a token for each letter of a chat, and two tokens around each message."""
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return (1,) * num_letters(messages)
@@ -57,7 +57,7 @@ def test_two_short_chats_show_what_a_server_adds_to_prompts(
 def reported(
     counted: int | None, cached: int | None, sent: int, turn: int, offset: PromptOffset | None
 ) -> int | UnsetType:
-    """The count in the record of an answer. Without an offset, the prompt was sent as tokens."""
+    """The prompt tokens that a record reports. Without an offset, the prompt was sent as tokens."""
     answer = Answer(
         "fgh", (5, 6, 7, 2), "eos", 4, counted, Counts(), 0.0, (1.0,), cached_tokens=cached
     )

@@ -1,4 +1,4 @@
-"""Servers that send reasoning apart from the content, and count tokens that they do not send."""
+"""Servers that send reasoning separately, and count tokens that they do not send."""
 
 import json
 
@@ -18,8 +18,9 @@ KEY = RecordKey("vanilla", 0.0, "chat", "chat/0", 0, 0)
 def record_of(
     deltas: list[dict[str, str]], num_counted: int, reasoning_tokens: int | None = None
 ) -> Record:
-    """The record of an answer in these pieces, of which the server counts `num_counted` tokens,
-    and says that `reasoning_tokens` of them are reasoning.
+    """The record of an answer that arrives in these pieces.
+
+    The server counts `num_counted` tokens, and says that `reasoning_tokens` of them are reasoning.
     """
     reader = AnswerReader(completions(is_chat=True), sent=1.0, budget=64)
     for i, delta in enumerate(deltas):

@@ -35,7 +35,9 @@ def our_ids() -> tuple[int, ...]:
 
 
 class Said(NamedTuple):
-    """A recorded server as a run finds it, its answers, and why it refused a long prompt."""
+    """A recorded server as a run finds it, its answers, and the reason why it refuses a long
+    prompt.
+    """
 
     server: FoundServer
     answer: Answer
@@ -129,4 +131,4 @@ def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text_and_an_end_is_a
     with pytest.raises(RequestFailed, match="counted"):
         read(sent, len(ids) + 1)
     with pytest.raises(RequestFailed, match="counted"):
-        read((*sent[:-2], ids[0], ids[-1]), len(ids))  # not a part of the text
+        read((*sent[:-2], ids[0], ids[-1]), len(ids))  # it is not part of the text

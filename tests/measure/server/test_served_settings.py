@@ -1,4 +1,4 @@
-"""Settings of a tune of servers, which a run that starts an engine takes."""
+"""The settings of a tune of servers are used by a run that starts an engine."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ from tests.measure.server.setups import setup_of
 from tests.measure.server.test_engine_methods import words_of
 
 ROWS = [[1, "num_tokens=3"], [5, "num_tokens=1"], [9, ""]]
-"""Sizes by load: 3 draft tokens from 1 request at once on, 1 from 5 on, and none from 9 on."""
+"""Draft tokens by load: 3 from 1 request at once on, 1 from 5 on, and none from 9 on."""
 
 
 def settings_file(
     folder: Path, method: str = "ngram", rows: object = ROWS, engine: str = "vllm"
 ) -> str:
-    """The path of a file with the sizes of a method by load."""
+    """Write a file with a method's sizes by load. Return its path."""
     file = SettingsFile({method: {"by_load": rows}}, model="tiny", engine=engine)
     path = folder / "settings.toml"
     path.write_text(toml_text(file))

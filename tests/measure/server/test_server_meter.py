@@ -1,4 +1,4 @@
-"""Memory and energy of a server in a block: what is subtracted, and what makes it unknown."""
+"""A server's memory and energy in a block: what is subtracted, and what makes them unknown."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ GB = 10**9
 
 
 class Machine:
-    """A machine with a GPU and a package, whose counters and processes a test sets."""
+    """A machine with a GPU and a processor package. Tests set its counters and processes."""
 
     def __init__(self, powercap: Path) -> None:
         self.package = package(powercap, "intel-rapl:0", 0)
@@ -43,7 +43,7 @@ class Machine:
         return [SimpleNamespace(pid=pid, usedGpuMemory=4 * GB) for pid in self.pids]
 
     def passes(self, seconds: float, *, gpu_j: float = 0.0, package_j: float = 0.0) -> None:
-        """Let time pass in which the counters grow."""
+        """Let time pass, and let the counters grow."""
         self.now_s += seconds
         answers = self.nvml.answers
         answers["nvmlDeviceGetTotalEnergyConsumption"] += round(gpu_j * 1e3)
@@ -73,7 +73,7 @@ IDLE_W = {"GPU 0": 50.0, "package-0": 10.0}
 def of_block(
     machine: Machine, *, idle_w: Mapping[str, float] = IDLE_W, **grown: float
 ) -> ServerUse:
-    """What a block of ten seconds of vanilla used."""
+    """The use of vanilla's server in a block of ten seconds, while counters grow like this."""
     meter = BlockMeter(IDS, "vanilla", machine.meter, idle_w)
     machine.passes(10.0, **grown)
     return meter.use()
@@ -82,7 +82,7 @@ def of_block(
 def test_the_power_of_the_idle_server_is_subtracted(machine: Machine) -> None:
     assert of_block(machine, gpu_j=2000.0, package_j=300.0) == ServerUse(
         memory_bytes=3 * GB,
-        gpu_memory_bytes=8 * GB,  # of the server and its worker
+        gpu_memory_bytes=8 * GB,  # used by the server and its worker
         energy_j=2000.0 + 300.0 - 10 * (50 + 10),
         meters=("GPU 0", "package-0"),
         idle_w=60.0,
@@ -116,7 +116,7 @@ def test_programs_that_take_the_processor_make_its_energy_unknown(
 ) -> None:
     meter = BlockMeter(process_ids, "vanilla", machine.meter, IDLE_W)
     machine.passes(10.0, gpu_j=2000.0, package_j=300.0)
-    machine.cpu_s[11] = 9.0  # of the server, of four cores
+    machine.cpu_s[11] = 9.0  # the server's, on four cores
     machine.moment = CpuMoment(cores_s=40.0, work_s=10.0 + others_s, own_s=1.0)
     use = meter.use()
     assert use.meters == (("GPU 0",) if is_shared else ("GPU 0", "package-0"))
@@ -176,7 +176,7 @@ def test_the_idle_power_is_measured_once_before_the_first_block(
 
 
 def served(uses: Mapping[str, list[dict[str, Any]]]) -> Run:
-    """A run with blocks of two seconds and 44 tokens that used this."""
+    """A run with blocks of two seconds and 44 tokens, each of which used this."""
     blocks = [
         block(method, ONE, duration_s=2.0, repeat=repeat, use=ServerUse(**use))
         for method, uses_of_method in uses.items()

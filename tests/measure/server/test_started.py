@@ -1,4 +1,4 @@
-"""Engines that are started: their command, their end, and the processes and files they leave."""
+"""Engines that a run starts: their command, their end, and the processes and files they leave."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from tests.support.refusals import error_with
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
 SCRATCH: list[Path] = []
-"""The folders for files of the servers that were started."""
+"""The scratch folders of the servers that were started."""
 
 
 def started(folder: Path, *arguments: str, turns: Arrangement | None = None) -> StartedServers:
-    """Servers of two methods by the fake engine."""
+    """The servers of two methods, run by the fake engine."""
 
     def command(launch: Launch) -> Sequence[str]:
         assert launch.scratch.is_dir()
@@ -77,7 +77,7 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
             assert are_gone(*before)
             assert (await second.complete(ASK)).counts.accepted_per_step == (2, 1)
             assert servers.describe()["ngram"].software == "vLLM 0.32.0"
-            await servers.end_pass()  # what it remembers does not enter the next pass
+            await servers.end_pass()  # the next pass starts without what it remembers
             assert before != pids(children) and are_gone(*pids(children))
         finally:
             await servers.close()
@@ -139,7 +139,7 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 FAMILY = "sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait"
-"""A command that starts a child, and writes the numbers of both."""
+"""A command that starts a child, and writes the process ids of both."""
 
 
 def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
 
 
 def flags_of(engine: str, launch: Launch) -> dict[str, str]:
-    """Each word of the engine's command line, with the word after it."""
+    """Each word of the engine's command line, mapped to the word after it."""
     words = load_engine(engine).arguments(launch)
     return dict(zip(words, [*words[1:], ""], strict=True))
 
@@ -217,8 +217,9 @@ def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
 
 
 def test_llamacpp_takes_gguf_files_and_has_caches_in_float32_only_if_asked(tmp_path: Path) -> None:
-    """llama.cpp's flash attention is in float16: 0.0006 off in log-probabilities, against
-    0.00001.
+    """llama.cpp's flash attention computes in float16.
+
+    Its log-probabilities are off by 0.0006, those without it by 0.00001.
     """
     with pytest.raises(UserError, match="has no GGUF file"):
         gguf_file(tmp_path)

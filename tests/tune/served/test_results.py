@@ -17,7 +17,10 @@ from tests.tune.served.test_served_tuning import FixedBench, tuned
 
 
 def ratio(size: DraftSize, load: int) -> float:
-    """Throughput / plain throughput: K=2 is a little faster than K=1 at load 1, plain at load 8."""
+    """Throughput relative to plain decoding.
+
+    At load 1, K=2 is a little faster than K=1. At load 8, plain decoding is fastest.
+    """
     by_load = {1: {0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 8: {0: 1.0, 1: 0.8, 2: 0.7, 3: 0.6}}
     return by_load[load][size.num_tokens]
 

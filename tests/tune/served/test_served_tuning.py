@@ -106,7 +106,7 @@ def test_a_method_that_drafts_blocks_is_measured_at_each_size() -> None:
 
 @dataclass
 class CountingBench(FixedBench):
-    """The same, with counts of drafts, of which half are accepted at each position."""
+    """Blocks that count drafts, half of which are accepted at each position."""
 
     def counters(self, size: DraftSize) -> dict[str, float]:
         counts = {"num_drafts": 100.0}
@@ -126,7 +126,7 @@ def test_a_chain_is_predicted_from_the_acceptance_of_its_largest_drafts() -> Non
 
 @pytest.mark.parametrize("slow_size", [3, 4])
 def test_a_size_that_was_slow_by_chance_is_measured_all_the_same(slow_size: int) -> None:
-    """A step of K tokens takes 1 + K / 4; the fastest sizes are 3 and 4."""
+    """A step with K draft tokens takes 1 + K / 4. The fastest sizes are 3 and 4."""
     (method,) = tuned_methods([MethodChoice("eagle3", {"num_tokens": "8"})], load_engine("vllm"))
     blocks = [
         BlockHeader(

@@ -1,4 +1,4 @@
-"""llama.cpp: one server answers with several draft sizes, if it follows the request's number."""
+"""One llama.cpp server answers with several draft sizes, if it follows the request's number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGEST = DraftSize(MethodChoice("sps", {"num_tokens": "8"}), 8)
 
 @dataclass
 class OneServer:
-    """A source whose only server answers for every label."""
+    """A source of servers, whose only server answers for every label."""
 
     server: OpenServer
     opened: list[str] = field(default_factory=list)
