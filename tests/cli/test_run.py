@@ -254,7 +254,7 @@ def test_kernels_that_are_asked_for_are_stored_and_reported_by_compare(
     assert "--kernels" not in text and "not comparable" not in text
 
 
-def test_a_stand_in_is_called_so(tmp_path: Path) -> None:
+def test_a_stand_in_is_called_a_stand_in(tmp_path: Path) -> None:
     shape = str(write_config(tmp_path / "shape"))
     spec = make_spec(model=shape, weights="stand-in", methods=("eagle2",))
     description = make_engine_setup(spec, is_offline=True).describe()

@@ -15,7 +15,7 @@ def ids_by_task(run: Run) -> dict[str, set[str]]:
     return ids
 
 
-def test_its_prompts_are_none_of_those_that_heads_and_settings_were_judged_on() -> None:
+def test_no_prompt_of_the_run_was_used_to_judge_heads_and_settings() -> None:
     """Heads and settings were judged on the 24 prompts of the earlier run (see
     tools/zoo/README.md).
     """
@@ -29,7 +29,7 @@ def test_its_prompts_are_none_of_those_that_heads_and_settings_were_judged_on() 
         assert not ids[task] & judged[task]
 
 
-def test_it_is_whole_and_audited() -> None:
+def test_the_run_is_whole_and_audited() -> None:
     run = read_run(RECORDED / "smollm2-135m-unseen")
     values = run.header.spec.values
     assert (values.max_new_tokens, values.repeats, values.temperatures) == (256, 3, (0.0, 1.0))

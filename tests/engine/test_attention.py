@@ -63,7 +63,7 @@ def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
 
 
 @pytest.mark.parametrize("setting", [True], indirect=True)
-def test_specbench_load_and_doctor_run_without_it_too(
+def test_specbench_load_and_doctor_run_without_cudnns_attention(
     setting: bool, seen: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = specbench.load(str(save_checkpoint(tmp_path)), "pld", template="none")

@@ -86,7 +86,9 @@ def test_other_lists_of_equal_sums_are_named() -> None:
         {"environment__cpu__model": "Another CPU"},
     ],
 )
-def test_what_rounds_or_draws_otherwise_is_not_judged_so(header: dict[str, Any]) -> None:
+def test_steps_that_round_or_draw_differently_are_not_judged_as_exact(
+    header: dict[str, Any],
+) -> None:
     baseline = with_header(BASELINE, **{k: v for k, v in header.items() if "dtype" in k})
     assert steps(changed(8, **header), baseline) == []
 

@@ -209,7 +209,7 @@ def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
     assert gate.is_passed is not bool(blamed)
 
 
-def test_the_checks_of_a_run_against_itself() -> None:
+def test_a_run_passes_all_checks_against_itself() -> None:
     gate = check(with_header(RUN, id="new"), RUN)
     cell_checks = of_cells(gate)
     cells = [cell(cell_check) for cell_check in cell_checks]

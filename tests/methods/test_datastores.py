@@ -110,7 +110,7 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
         find_datastore(str(tmp_path / "absent"))
 
 
-def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
+def test_sam_is_lossless_with_a_datastore(tmp_path: Path) -> None:
     target = random_target()
     request = Request(prompts()[3], 40)
     vanilla = decode(target, build("vanilla", target, tmp_path), request)

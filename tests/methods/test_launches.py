@@ -43,5 +43,7 @@ GROWTH = Counter(
         ("eagle3", {"linear": 1, "rms_norm": 3, "index": 1}),  # with ids of the draft vocabulary
     ],
 )
-def test_the_operations_of_a_level(name: str, more: dict[str, int], tmp_path: Path) -> None:
+def test_a_level_starts_only_the_listed_operations(
+    name: str, more: dict[str, int], tmp_path: Path
+) -> None:
     assert per_level(name, TORCH, tmp_path, Launches()) == LAYER + GROWTH + Counter(more)

@@ -82,7 +82,7 @@ def test_a_bos_in_the_users_text_is_text_and_removes_none() -> None:
 
 
 @pytest.mark.parametrize(("adds_bos", "start", "number"), [(True, "<s>", 1), (False, "", 0)])
-def test_a_codec_counts_them_for_the_header(
+def test_a_codec_counts_bos_tokens_for_the_header(
     adds_bos: bool, start: str, number: int, tmp_path: Path
 ) -> None:
     make_tokenizer(adds_bos=adds_bos, chat_template=start + TURNS).save_pretrained(tmp_path)

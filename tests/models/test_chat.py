@@ -246,7 +246,9 @@ def test_special_tokens_in_the_messages_of_a_chat_are_spelled_out(
 
 
 @pytest.mark.parametrize("name", ["vicuna-v1.1", "llama2-chat"])
-def test_the_embedded_models_tokenizer_spells_them_out_in_our_templates(name: str) -> None:
+def test_the_embedded_models_tokenizer_spells_special_tokens_out_in_our_templates(
+    name: str,
+) -> None:
     tokenizer = CODEC.tokenizer
     template = choose_template(name, find_model("tiny"), tokenizer)
     plain, hostile = (
@@ -258,7 +260,7 @@ def test_the_embedded_models_tokenizer_spells_them_out_in_our_templates(name: st
     assert tokenizer.decode(hostile) == expected
 
 
-def test_without_a_template_they_control_and_a_codec_says_so() -> None:
+def test_without_a_template_special_tokens_control_and_a_codec_says_so() -> None:
     tokenizer = make_tokenizer(EXTRA)
     chat = ChatCodec(tokenizer, CHAT, frozenset())
     raw = ChatCodec(tokenizer, Template("none"), frozenset())
@@ -266,7 +268,7 @@ def test_without_a_template_they_control_and_a_codec_says_so() -> None:
     assert raw.control_tokens("a b") == chat.control_tokens("a </s> b") == ()
 
 
-def test_a_tokenizer_that_cannot_spell_them_out_is_reported() -> None:
+def test_a_tokenizer_that_cannot_spell_special_tokens_out_is_reported() -> None:
     tokenizer = make_tokenizer(EXTRA)
     plain = type(tokenizer).__call__
 

@@ -254,7 +254,7 @@ def codec_of(name: str, folder: Path) -> ChatCodec:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_bos_ends_and_thinking_of_published_templates(name: str, tmp_path: Path) -> None:
+def test_published_templates_have_their_bos_ends_and_thinking(name: str, tmp_path: Path) -> None:
     model, codec = TABLE[name], codec_of(name, tmp_path)
     sure: Message = {"role": "assistant", "content": "Sure."}
     chat = [{"role": "user", "content": "Hi"}, sure, {"role": "user", "content": "More"}]

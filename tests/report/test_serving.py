@@ -52,7 +52,9 @@ def test_a_bound_of_one_run_among_several_names_it() -> None:
         ("llama.cpp b11434-unknown", "llama.cpp b11434"),
     ],
 )
-def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -> None:
+def test_the_phrase_about_an_engine_has_its_version_if_it_is_known(
+    software: str, phrase: str
+) -> None:
     header = with_header(served(), servers__eagle3__software=software).header
     assert header.servers["eagle3"].software_phrase == phrase
 

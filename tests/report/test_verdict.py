@@ -46,7 +46,9 @@ EQUAL = dict.fromkeys(("pld", *OTHERS), 1.01)
         ({}, "^No speedup to report: only vanilla was run.$", "vanilla's"),
     ],
 )
-def test_what_is_said_of_three_passes(speeds: dict[str, float], said: str, untold: str) -> None:
+def test_the_sentence_about_three_passes_claims_what_they_show(
+    speeds: dict[str, float], said: str, untold: str
+) -> None:
     text = verdict(measure(run(3, **speeds)), 0.0)
     assert re.search(said, text) and not re.search(untold, text)
 
@@ -65,6 +67,6 @@ def test_a_difference_that_the_interval_alone_shows_is_marked_and_reported() -> 
         assert any(words in note.text for note in short_notes(report.notes)) is bool(mark)
 
 
-def test_what_is_said_without_a_baseline() -> None:
+def test_without_a_baseline_the_sentence_names_no_speedup() -> None:
     metrics = measure(make_run([record("pld")], header(["vanilla", "pld"], ("gsm8k",))))
     assert verdict(metrics, 0.0) == "No speedup to report: no baseline."

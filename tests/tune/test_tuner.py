@@ -75,7 +75,7 @@ def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_othe
     assert "total_token=" in arguments and "expected" in medusa.lines[0]
 
 
-def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choice]) -> None:
+def test_run_and_other_commands_read_the_files_of_a_tune(home: Path, choices: list[Choice]) -> None:
     with (home / "tune" / "predictions.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS

@@ -51,7 +51,9 @@ def test_beams_follow_each_other_as_with_torch(k: int, levels: int) -> None:
 
 @pytest.mark.parametrize("is_residual_normed", [False, True])
 @pytest.mark.parametrize("has_rows", [False, True])
-def test_pairs_of_embeddings_and_outputs(has_rows: bool, is_residual_normed: bool) -> None:
+def test_pairs_of_embeddings_and_outputs_equal_torchs(
+    has_rows: bool, is_residual_normed: bool
+) -> None:
     torch.manual_seed(0)
     kernels = TritonOps(8)
     table, hidden = torch.randn(50, 72, device=DEVICE), torch.randn(4, 144, device=DEVICE)[:, :72]
@@ -94,7 +96,7 @@ GROWTH = Counter(("choose_beam", "pair_rows", "topk_of_chunk", "topk_of_row"))
         ("eagle3", ("norm_rows", "linear")),  # the head
     ],
 )
-def test_the_kernels_of_a_level(
+def test_a_level_launches_only_the_listed_kernels(
     name: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches = Launches()

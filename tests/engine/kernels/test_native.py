@@ -152,8 +152,7 @@ def test_heads_of_a_size_without_code_are_left_to_torch(folder: Path) -> None:
     assert torch.equal(native, TORCH.attend(query, cached, mask, heads))
 
 
-def test_rotation_and_cache_of_one_shared_position(ops: NativeOps) -> None:
-    """All rows may share the embeddings of one position."""
+def test_all_rows_may_share_the_embeddings_of_one_position(ops: NativeOps) -> None:
     torch.manual_seed(0)
     dtype = ops._dtype
     tolerance = 1e-6 if dtype == torch.float32 else 0.04

@@ -19,7 +19,7 @@ except BuildError as reason:
     pytest.skip(str(reason), allow_module_level=True)
 
 
-def test_it_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native_ops(torch.float32, folder)
     libraries = sorted(folder.glob("*.so"))
     monkeypatch.setattr(native_build, "_compiled", lambda *args: pytest.fail("compiled again"))
@@ -122,19 +122,21 @@ def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     assert user_folder().is_absolute()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_code_is_compiled_although_its_folder_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert native_ops(torch.float32, file / "libraries").name.startswith("native code (")
 
 
-def test_dtypes_without_code(tmp_path: Path) -> None:
+def test_a_dtype_without_compiled_code_is_left_to_torch(tmp_path: Path) -> None:
     picked = pick_native_ops(torch.float16, tmp_path)
     assert picked.name == "torch"
     assert picked.reason == "there is no code for float16"
 
 
-def test_a_compiler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_hangs_fails_with_its_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hang(*args: object, **named: object) -> object:
         raise subprocess.TimeoutExpired("cc", 120)
 

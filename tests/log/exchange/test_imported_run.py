@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
     return imported(tmp_path, f"base={paths[0]}", f"eagle={paths[1]}", baseline="base")
 
 
-def test_its_lines_and_its_header_are_refused_by_older_readers(run: Run) -> None:
+def test_older_readers_refuse_the_lines_and_the_header_of_an_imported_run(run: Run) -> None:
     line = (run.folder / "samples.jsonl").read_bytes().splitlines()[0]
     with pytest.raises(msgspec.ValidationError, match="Invalid value 2"):
         msgspec.json.decode(line, type=RecordLine)
@@ -76,14 +76,14 @@ def test_a_line_that_no_file_can_give_is_refused(
     ("refuse", "word"),
     [(lambda run: merged([run, run]), "merged"), (lambda run: Run.pooled([run]), "pooled")],
 )
-def test_it_is_refused_with_one_message(
+def test_merging_or_pooling_an_imported_run_is_refused_with_one_message(
     refuse: Callable[[Run], object], word: str, run: Run
 ) -> None:
     with pytest.raises(UserError, match=f"is an imported run .* cannot be {word}"):
         refuse(run)
 
 
-def test_it_is_reported_compared_and_checked_as_far_as_it_goes(run: Run) -> None:
+def test_an_imported_run_is_reported_compared_and_checked_as_far_as_possible(run: Run) -> None:
     report = make_report(run)
     assert "(imported)" in report.title and "unknown hardware" in report.title
     keys = {note.key for note in report.notes}
