@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from specbench.analysis.metrics import RunMetrics
-from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Value
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -71,10 +71,28 @@ def record(
     )
 
 
-def number(metric: Value) -> float:
-    """A value that has to be a number."""
+def estimate(metric: Value | None) -> Estimate:
+    """The metric, which must not be missing."""
     assert isinstance(metric, Estimate), metric
-    return metric.value
+    return metric
+
+
+def number(metric: Value | None) -> float:
+    """The number of a metric, which must not be missing."""
+    return estimate(metric).value
+
+
+def interval(metric: Value | None) -> Interval:
+    """The interval of a metric, which must have one."""
+    bounds = estimate(metric).interval
+    assert bounds is not None
+    return bounds
+
+
+def missing(metric: Value | None) -> str:
+    """The reason why a metric is missing, as it must be."""
+    assert isinstance(metric, Missing), metric
+    return metric.reason
 
 
 def warnings_of(metrics: RunMetrics, key: str) -> list[RunWarning]:

@@ -32,24 +32,23 @@ from tests.analysis.run_factory import (
 
 
 def cell(*records: Record) -> CellMetrics:
-    """The numbers of pld's cell in a run of these records of gsm8k, at one temperature."""
+    """The numbers of PLD's cell in a run of these records of GSM8K, at one temperature."""
     run = make_run(records, header(["vanilla", "pld"], ["gsm8k"], ()))
     metrics = measure(run, Bootstrap(1))
     return metrics.cell("pld", metrics.temperatures[0], "gsm8k")
 
 
 def test_different_token_counts_are_compared_per_token() -> None:
-    baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
-    longer = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
-    assert number(cell(*longer, *baseline).speedup) == pytest.approx(0.2 / 0.08)
+    ten_tokens = record(decode_s=2.0, accept_lengths=[1] * 9)  # 0.2 s each
+    more_tokens = record("pld", decode_s=2.0, accept_lengths=[2] * 12)  # 25 of 0.08 s
+    measured = cell(more_tokens, ten_tokens)
+    assert number(measured.speedup) == pytest.approx(0.2 / 0.08)
 
 
 def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
-    records = [
-        record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
-        record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
-    ]
-    measured = cell(*records)
+    one_step = record("pld", "a", accept_lengths=[4])
+    three_steps = record("pld", "b", accept_lengths=[1, 1, 2])
+    measured = cell(one_step, three_steps)
     assert number(measured.mat) == pytest.approx(8 / 4)
     assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
     assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
@@ -59,27 +58,33 @@ def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
 
 def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
-    records = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
-    records.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
-    assert number(cell(*records, *baseline).match_rate) == 0.75
+    equal = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
+    different = record("pld", "d", token_ids=[1, 2, 3, 5])
+    greedy = cell(*baseline, *equal, different)
+    assert number(greedy.match_rate) == 0.75
     sampled = cell(record("pld", temperature=1.0), record(temperature=1.0))
     assert sampled.match_rate == NOT_GREEDY
 
 
 def test_a_missing_number_has_a_reason() -> None:
-    baseline, drafted = [record()], [record("pld")]
-    assert cell(*baseline).speedup == cell(*baseline).mat == NOT_RUN
-    assert cell(failed("pld"), *baseline).mat == ALL_FAILED
-    assert cell(*drafted).speedup == cell(*drafted).match_rate == NO_BASELINE
-    assert cell(*drafted, failed("vanilla")).speedup == BASELINE_FAILED
-    assert cell(*drafted, record(sample="z")).speedup == NO_SHARED
+    baseline = record()
+    drafted = record("pld")
+    assert cell(baseline).speedup == NOT_RUN
+    assert cell(baseline).mat == NOT_RUN
+    assert cell(baseline, failed("pld")).mat == ALL_FAILED
+    assert cell(drafted).speedup == NO_BASELINE
+    assert cell(drafted).match_rate == NO_BASELINE
+    assert cell(drafted, failed("vanilla")).speedup == BASELINE_FAILED
+    assert cell(drafted, record(sample="z")).speedup == NO_SHARED
 
 
 def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
-    baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
-    measured = cell(record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[]), *baseline)
+    baseline = record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])
+    drafted = record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])
+    measured = cell(baseline, drafted)
     assert number(measured.speedup) == pytest.approx(2.0)
-    assert measured.decode_speedup == measured.mat == NO_STEPS
+    assert measured.decode_speedup == NO_STEPS
+    assert measured.mat == NO_STEPS
     assert measured.latency.first_token.num == 1
     assert measured.latency.per_token.p50 == Missing("no completion")
 
@@ -94,10 +99,9 @@ def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
 @pytest.mark.parametrize(("num_times", "num_given"), [(9, 1), (10, 2), (100, 3)])
 def test_a_percentile_needs_a_completion_beyond_it(num_times: int, num_given: int) -> None:
     times = percentiles(np.arange(1.0, num_times + 1))
-    is_given = [
-        isinstance(percentile, Estimate) for percentile in (times.p50, times.p90, times.p99)
-    ]
-    assert is_given == [True] * num_given + [False] * (3 - num_given)
+    in_order = (times.p50, times.p90, times.p99)
+    for position, percentile in enumerate(in_order):
+        assert isinstance(percentile, Estimate) is (position < num_given)
 
 
 def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
@@ -111,8 +115,12 @@ def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
         make_run([vanilla, timed], header(["pld"])),
     ):
         metrics = measure(run).cell("pld", 0.0, "gsm8k")
-        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
-        assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES
+        latency = metrics.latency
+        assert metrics.speedup == WITH_PHASES
+        assert metrics.decode_speedup == WITH_PHASES
+        assert metrics.tokens_per_s == WITH_PHASES
+        assert latency.first_token.p50 == WITH_PHASES
+        assert latency.per_token.p50 == WITH_PHASES
         assert metrics.mat == Estimate(1.5)
 
 

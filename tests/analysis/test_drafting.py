@@ -94,7 +94,7 @@ def test_answers_with_and_without_drafts_have_no_mean(
         metrics.cost(method, 0.0).mat,
     ]
     assert set(figures) == {Missing(reason)}
-    assert number(cell.tokens_per_s) == 22.0, "what was measured stays"
+    assert number(cell.tokens_per_s) == 22.0, "the measured speed stays"
     assert any(reason in sentence.lower() for sentence in sentences_of(served_run))
 
 
@@ -117,7 +117,9 @@ def test_the_share_of_drafting_steps_needs_counts_of_both() -> None:
     answers = of_answers("suffix", [DRAFTING, SILENT]).records
     done = [record for record in answers if record.key.method == "suffix"]
     assert drafting_share((), done, np.array([8.0, 8.0])) == 0.25
-    assert drafting_share((), done, np.array([8.0, 0.0])) == 0.5, "unknown steps"
+    assert drafting_share((), done, np.array([8.0, 0.0])) == 0.5, (
+        "answers without steps do not count"
+    )
     counters = {"num_accepted": 6.0}
     steps_only = block("suffix", ONE, duration_s=2.0, repeat=0, counters=counters)
     drafts_too = block(
@@ -287,7 +289,7 @@ def test_there_is_no_speedup_over_a_vanilla_that_drafted() -> None:
         metrics.cost("ngram", 0.0).relative,
     }
     assert comparisons_with_vanilla == {Missing("the server of vanilla drafted")}
-    assert cell.mat == honest_cell.mat, "what was counted stays"
+    assert cell.mat == honest_cell.mat, "the counted tokens stay"
 
     sentences = sentences_of(drafted_run)
     assert any("Vanilla's server counted 5 drafts" in sentence for sentence in sentences)

@@ -19,7 +19,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.usage import MethodEnergy
 from specbench.types import Record
-from tests.analysis.run_factory import make_run, record
+from tests.analysis.run_factory import estimate, interval, make_run, number, record
 
 POWER_W = 400.0
 NUM_TOKENS = 40
@@ -53,9 +53,8 @@ def test_long_answers_have_an_energy_whose_interval_holds_the_truth() -> None:
     num_covered = 0
     for seed in range(40):
         energy = measured(answers(0.6, 24, seed))
-        assert isinstance(energy, Estimate) and energy.interval
-        assert energy.interval.half_width < 0.25 * energy.value
-        num_covered += truth in energy.interval
+        assert interval(energy).half_width < 0.25 * number(energy)
+        num_covered += truth in interval(energy)
     assert num_covered >= 38
 
 
@@ -71,7 +70,7 @@ def test_answers_of_a_few_ticks_have_none() -> None:
 @pytest.mark.parametrize("num", [1, 2])
 def test_an_energy_of_few_prompts_has_no_interval(num: int) -> None:
     energy = measured(answers(3.0, num))
-    assert isinstance(energy, Estimate) and energy.interval is None
+    assert estimate(energy).interval is None
 
 
 def alone(joules: float | None, num_tokens: int = 10, absent: str = "") -> MethodEnergy:

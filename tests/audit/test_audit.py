@@ -21,6 +21,7 @@ from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
+from tests.judge.changing import with_records
 from tests.support.cheats import Honest, under
 from tests.support.faulty_rules import first_always
 from tests.support.headers import values_of
@@ -92,7 +93,8 @@ def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
     run, model, position = twins(1 + 1e-9)
     (greedy,) = audited(run, model, is_recheck=is_recheck).greedy
     (difference,) = greedy.differences
-    assert (greedy.status, difference.divergence.position) == ("numerics", position)
+    assert greedy.status == "numerics"
+    assert difference.divergence.position == position
     assert difference.gap == pytest.approx(0, abs=1e-6)
     assert difference.is_same_again is (True if is_recheck else None)
 
@@ -113,11 +115,13 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
 
 def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:
     model = toy(target, {"pld": Honest()})
-    run = model.run(0.0)
-    records = [
-        replace(r, token_ids=r.token_ids[:-2]) if r.key.method == "pld" else r for r in run.records
-    ]
-    (greedy,) = audited(make_run(records, run.header), model).greedy
+
+    def shorten(answer: Record) -> Record:
+        if answer.key.method == "pld":
+            return replace(answer, token_ids=answer.token_ids[:-2])
+        return answer
+
+    (greedy,) = audited(with_records(model.run(0.0), shorten), model).greedy
     assert greedy.status == "bug"
     assert greedy.differences[0].divergence.own_token is None
 
@@ -139,13 +143,19 @@ def test_a_run_of_vanilla_alone_has_nothing_to_audit(target: Target) -> None:
 
 
 def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history() -> None:
-    first = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 9, 4])
-    second = record(turn=1, token_ids=[5, 5, 5, 5]), record("pld", turn=1, token_ids=[6, 6, 6, 6])
-    table = make_table([*first, *second])
+    answers = [
+        record(token_ids=[1, 2, 3, 4]),
+        record("pld", token_ids=[1, 2, 9, 4]),
+        record(turn=1, token_ids=[5, 5, 5, 5]),
+        record("pld", turn=1, token_ids=[6, 6, 6, 6]),
+    ]
+    table = make_table(answers)
     agreement = find_agreements(table, "shared")["pld"]
     assert agreement.num_compared == 2
     divergence = agreement.divergences[0]
-    assert (divergence.position, divergence.baseline_token, divergence.own_token) == (2, 3, 9)
+    assert divergence.position == 2
+    assert divergence.baseline_token == 3
+    assert divergence.own_token == 9
     assert find_agreements(table, "own")["pld"].num_compared == 1
 
 

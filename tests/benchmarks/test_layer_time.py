@@ -42,18 +42,23 @@ def test_each_operation_is_a_line_of_json_and_a_failure_has_its_reason(
     options = ("--device", "cpu", "--dtype", "float32", "--rows", "3", "--cached", "9")
     assert layer_time.main([*options, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [line["operation"] for line in lines[::2]] == OPERATIONS
-    assert all(line["us"] > 0 and line["reason"] is None for line in lines[::2])
-    failed = [line for line in lines if line["us"] is None]
-    assert [(line["operation"], line["way"]) for line in failed] == [
-        ("gate, up", "broken"), ("layer", "broken"),
-    ]  # fmt: skip
-    assert {line["reason"] for line in failed} == {"no C++ compiler"}
+    by_torch, by_broken = lines[::2], lines[1::2]
+    assert [line["operation"] for line in by_torch] == OPERATIONS
+    for line in by_torch:
+        assert line["us"] > 0
+        assert line["reason"] is None
+    failed = [line for line in by_broken if line["us"] is None]
+    assert [line["operation"] for line in failed] == ["gate, up", "layer"]
+    for line in failed:
+        assert line["way"] == "broken"
+        assert line["reason"] == "no C++ compiler"
+    layer = by_torch[-1]
     layer_bytes = 4 * 128 * (128 + 2 * 64 + 128 + 3 * 320)
-    assert lines[-2]["weight_bytes"] == layer_bytes
-    assert lines[-2]["share"] == pytest.approx(layer_bytes / lines[-2]["us"] / 1e3, rel=0.01)
+    assert layer["weight_bytes"] == layer_bytes
+    assert layer["share"] == pytest.approx(layer_bytes / layer["us"] / 1e3, rel=0.01)
     said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 2 + len(OPERATIONS) and said.out.count("fails") == 2
+    assert len(said.out.splitlines()) == 2 + len(OPERATIONS)
+    assert said.out.count("fails") == 2
     assert "layer of 3 rows by broken fails: no C++ compiler" in said.err
 
 
@@ -79,27 +84,32 @@ def test_a_table_has_a_row_for_each_number_of_rows(
         torch.set_num_threads(before)
     title, heads, _, *rows, level = capsys.readouterr().out.strip().splitlines()
     assert "20.0 GB/s read" in title
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    assert [row[0] for row in cells] == ["1", "3"]
-    assert all(len(row) == heads.count("|") - 1 for row in cells)
-    assert cells[0][2] == "1.00"
-    assert float(cells[1][1]) > 0
-    assert cells[1][-1] == "1.00"  # no wrong token was accepted
+    one_row, three_rows = (row.strip("|").replace(" ", "").split("|") for row in rows)
+    num_columns = heads.count("|") - 1
+    assert len(one_row) == num_columns
+    assert len(three_rows) == num_columns
+    assert one_row[0] == "1"
+    assert one_row[2] == "1.00"
+    assert three_rows[0] == "3"
+    assert float(three_rows[1]) > 0
+    assert three_rows[-1] == "1.00", "a wrong token was accepted"
     assert re.match(r"A draft level of 10 nodes \(\d+ MB\): \S+ ms, \S+ of vanilla's step", level)
-    assert [process.returncode for process in started] == [-9]  # the neighbour has ended
+    assert [process.returncode for process in started] == [-9], "the neighbour has not ended"
 
 
 def test_programs_take_turns_on_each_prompt_and_the_first_round_is_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, order = [0.0], list[tuple[str, int]]()
+    now_s = 0.0
+    order: list[tuple[str, int]] = []
 
     def complete(name: str, seconds: float, ids: Sequence[int]) -> int:
+        nonlocal now_s
         order.append((name, ids[0]))
-        clock[0] += seconds if len(order) > 4 else 100.0
+        now_s += seconds if len(order) > 4 else 100.0
         return 10
 
-    monkeypatch.setattr("benchmarks.peers.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("benchmarks.peers.time.perf_counter", lambda: now_s)
     programs = {"a": partial(complete, "a", 0.5), "b": partial(complete, "b", 2.0)}
     assert peers.rates(programs, [(1,), (2,)], rounds=3) == {"a": 20.0, "b": 5.0}
     assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2)] * 3

@@ -116,6 +116,6 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
     assert perf_counter() - began_s >= 0.4
     screen = terminal.getvalue()
     last_headings = screen.rpartition("vanilla")[2].splitlines()[0]
-    assert "eagle2" in last_headings, "in columns beside each other"
+    assert "eagle2" in last_headings, "the methods are in columns"
     assert screen.count(f"{len(ids)} tokens in 1 steps") >= 2
     assert "Shown at 1/10 of their speed." in screen

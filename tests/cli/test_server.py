@@ -244,5 +244,5 @@ def test_an_audit_of_a_server_without_vanilla_compares_it_with_the_model_itself(
     assert said.code == 1
     (row,) = [line for line in said.out.splitlines() if " of 4" in line]
     assert row.startswith("EAGLE-3") and row.split()[-1] == "bug"
-    assert 0 < int(row.split(" of 4")[0].split()[-1]) < 4, "some answers are the model's"
+    assert 0 < int(row.split(" of 4")[0].split()[-1]) < 4, "some answers equal the model's"
     assert "not in the audit" not in said.out

@@ -13,9 +13,9 @@ import pytest
 import specbench
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Estimate
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from tests.analysis.run_factory import number
 from tests.engines.installed import TASKS, installed
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -49,9 +49,7 @@ def answers(run: Run, method: str) -> dict[tuple[str, int, int], tuple[int, ...]
 
 
 def mat(metrics: RunMetrics, method: str) -> float:
-    pooled_mat = metrics.pooled(method, 0.0).mat
-    assert isinstance(pooled_mat, Estimate), pooled_mat
-    return pooled_mat.value
+    return number(metrics.pooled(method, 0.0).mat)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
-from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Value
+from specbench.analysis.stats.estimates import Missing, Value
 from specbench.errors.kinds import UserError
 from specbench.judge.comparison import MEAN, Comparison, compare_runs
 from specbench.judge.comparison_formats import print_comparison, render_comparison
@@ -24,16 +24,10 @@ from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
 from specbench.judge.pairs import NO_SHARED, CellPair
 from specbench.log.run import Run
 from specbench.types import Phases, Record, Serving
-from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
+from tests.analysis.run_factory import TASKS, full_run, header, interval, make_run, number, record
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.judge.comparing import compare
 from tests.support.printing import printed
-
-
-def interval(metric: Value) -> Interval:
-    assert isinstance(metric, Estimate)
-    assert metric.interval is not None
-    return metric.interval
 
 
 def width(metric: Value) -> float:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.gate_errors import METHODS, Simulator, is_blamed
-from specbench.analysis.stats.estimates import Estimate
 from specbench.errors.kinds import UserError
 from specbench.judge.allowed import Allowed
 from specbench.judge.checks import CheckedRun
@@ -22,7 +21,7 @@ from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.report.texts import Note
 from specbench.types import Record
-from tests.analysis.run_factory import TASKS, full_run, make_run
+from tests.analysis.run_factory import TASKS, full_run, make_run, number
 from tests.before_after import make
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.judge.checked import cell, failed_cells, of_cells
@@ -230,8 +229,7 @@ def test_a_run_passes_all_checks_against_itself() -> None:
 def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
     gate = check(with_header(slower(RUN, {"pld": 1.1}), id="new"), RUN)
     failure = gate.failures[0]
-    assert isinstance(failure.value, Estimate)
-    assert failure.value.value == pytest.approx(0.1)
+    assert number(failure.value) == pytest.approx(0.1)
     assert failure.allowed == 0.05
     assert "slower by 10 %" in failure.text
     assert "5 % is allowed" in failure.text
@@ -240,9 +238,7 @@ def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
         == "FAILED: new is worse than old. 7 failed checks: PLD. 49 of 49 numbers judged."
     )
     failure = check(changed(of("sps"), fewer_accepted), RUN).failures[0]
-    assert isinstance(failure.before, Estimate)
-    assert isinstance(failure.now, Estimate)
-    assert failure.now.value < failure.before.value
+    assert number(failure.now) < number(failure.before)
     failure = check(changed(of("sps"), more_accepted), RUN).failures[0]
     assert "higher by" in failure.text
     assert "audit" in failure.text

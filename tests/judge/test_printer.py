@@ -21,10 +21,17 @@ def check(
     status: Status, name: str = "speed", text: str = "slower by 25 %", task: str = "GSM8K"
 ) -> Check:
     return Check(
-        name, status, text, CellKey("pld", 0.0, task.lower()),
-        Estimate(0.25, Interval(0.2, 0.3)), 0.05, Estimate(100.0), Estimate(80.0),
-        method="PLD 1.0", task=task,
-    )  # fmt: skip
+        name,
+        status,
+        text,
+        CellKey("pld", 0.0, task.lower()),
+        Estimate(0.25, Interval(0.2, 0.3)),
+        0.05,
+        Estimate(100.0),
+        Estimate(80.0),
+        method="PLD 1.0",
+        task=task,
+    )
 
 
 def run(*checks: Check) -> CheckedRun:
@@ -38,11 +45,15 @@ def shown(checked: CheckedRun, width: int = 120) -> str:
 
 
 def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
+    """The cases of a JUnit file by class and name. The counts of each suite must be right."""
     root = ElementTree.fromstring(to_junit(runs))
-    for holder in (root, *root):
-        for count, tag in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
-            assert int(holder.get(count, "")) == len([*holder.iter(tag)])
-    return {(c.get("classname", ""), c.get("name", "")): c for c in root.iter("testcase")}
+    tags = {"tests": "testcase", "failures": "failure", "skipped": "skipped"}
+    for suite in (root, *root):
+        for count, tag in tags.items():
+            assert int(suite.get(count, "")) == len([*suite.iter(tag)])
+    return {
+        (case.get("classname", ""), case.get("name", "")): case for case in root.iter("testcase")
+    }
 
 
 @pytest.mark.parametrize(
@@ -53,30 +64,39 @@ def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
     case = cases(checked)["specbench.PLD 1·0", "GSM8K"]
     assert case.findtext(tag) == "speed: slower by 25 %"
     (listed,) = json.loads(to_json([checked], "specbench check"))["runs"]
-    assert (listed["run"], listed["baseline"], listed["is_passed"]) == (
-        "new", "old", status != "failed",
-    )  # fmt: skip
-    assert listed["checks"] == [
-        {
-            "name": "speed", "status": status, "text": "slower by 25 %", "method": "pld",
-            "temperature": 0.0, "task": "gsm8k", "value": 0.25, "interval": [0.2, 0.3],
-            "limit": 0.05,
-        }
-    ]  # fmt: skip
+    assert listed["run"] == "new"
+    assert listed["baseline"] == "old"
+    assert listed["is_passed"] is (status != "failed")
+    (listed_check,) = listed["checks"]
+    assert listed_check == {
+        "name": "speed",
+        "status": status,
+        "text": "slower by 25 %",
+        "method": "pld",
+        "temperature": 0.0,
+        "task": "gsm8k",
+        "value": 0.25,
+        "interval": [0.2, 0.3],
+        "limit": 0.05,
+    }
     assert ("100 tok/s" in shown(checked)) is (status == "failed")
 
 
 def test_a_cell_fails_with_one_check_and_is_skipped_with_all_its_numbers() -> None:
     checked = run(
-        check("passed"), check("failed", "MAT", "lower"),
-        check("passed", task="Alpaca"), check("skipped", "MAT", "too few", task="Alpaca"),
-        check("passed", "samples", task="Mean"), check("skipped", "MAT", task="Mean"),
-    )  # fmt: skip
+        check("passed"),
+        check("failed", "MAT", "lower"),
+        check("passed", task="Alpaca"),
+        check("skipped", "MAT", "too few", task="Alpaca"),
+        check("passed", "samples", task="Mean"),
+        check("skipped", "MAT", task="Mean"),
+    )
     results = {name: next(iter(case)) for (_, name), case in cases(checked).items()}
-    assert {name: element.tag for name, element in results.items()} == {
-        "GSM8K": "failure", "Alpaca": "system-out", "Mean": "skipped",
-    }  # fmt: skip
+    assert results.keys() == {"GSM8K", "Alpaca", "Mean"}
+    assert results["GSM8K"].tag == "failure"
     assert results["GSM8K"].get("message") == "MAT: lower"
+    assert results["Alpaca"].tag == "system-out"
+    assert results["Mean"].tag == "skipped"
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -19,7 +19,7 @@ from specbench.log.folders import read_runs
 from specbench.log.run import ONE_AT_A_TIME, Load, Run
 from specbench.report.notes import notes
 from specbench.types import Record
-from tests.analysis.run_factory import full_run, make_run
+from tests.analysis.run_factory import estimate, full_run, interval, make_run, number
 from tests.judge.changing import at_loads, several, slower, with_header, with_records
 from tests.judge.comparing import compare
 from tests.support.audits import stored_audit
@@ -72,13 +72,11 @@ def test_the_spread_between_runs_is_in_the_interval() -> None:
     num_runs = 5
 
     def speedup(sd: float) -> Estimate:
-        of_pool = measure(several(POOLED, num_runs, sd=sd)).overall["pld", 0.0].speedup
-        assert isinstance(of_pool, Estimate) and of_pool.interval
-        return of_pool
+        pool = several(POOLED, num_runs, sd=sd)
+        return estimate(measure(pool).overall["pld", 0.0].speedup)
 
     steady, noisy = speedup(0.001), speedup(0.1)
-    assert steady.interval and noisy.interval
-    assert noisy.interval.half_width > 1.5 * steady.interval.half_width
+    assert interval(noisy).half_width > 1.5 * interval(steady).half_width
     assert noisy.machine is not None
     # Vanilla and the method vary, each with variance sd^2.
     assert noisy.machine.value == pytest.approx(2 * 0.1**2 / num_runs, rel=1.0)
@@ -97,8 +95,7 @@ def test_runs_with_passes_are_units_as_a_whole() -> None:
     run = make_run(passes.records, passes.header)
     both = Run.pooled([run, slower(run, {"pld": 1.1})])
     assert both.run_of_repeat == (0, 0, 0, 1, 1, 1)
-    speedup = measure(both).overall["pld", 0.0].speedup
-    assert isinstance(speedup, Estimate)
+    speedup = estimate(measure(both).overall["pld", 0.0].speedup)
     assert np.diff(speedup.units[0]) == pytest.approx(-np.log(1.1), abs=1e-9)
 
 
@@ -111,9 +108,9 @@ def test_what_is_no_repetition_is_not_pooled() -> None:
 
 
 def test_a_folder_of_runs_is_read_as_one_pool(tmp_path: Path) -> None:
-    for number, factor in enumerate((1.0, 1.02, 0.97)):
+    for run_number, factor in enumerate((1.0, 1.02, 0.97)):
         run = slower(POOLED, {"pld": factor})
-        store(tmp_path / "mine" / f"run-{number}", run.header, run.records)
+        store(tmp_path / "mine" / f"run-{run_number}", run.header, run.records)
     pooled = read_runs(tmp_path / "mine")
     assert pooled.header.id == "mine"
     assert measure(pooled).scope.number == 3
@@ -140,4 +137,4 @@ def test_pools_are_paired_run_by_run_and_pass_by_pass() -> None:
     compared = compare(several(three_passes, 2), several(two_passes, 2))
     assert compared.unshared == ("passes after the first 2, which only one side has",)
     ratio = compared.cell("pld", 0.0, MEAN).tokens_per_s.ratio
-    assert isinstance(ratio, Estimate) and ratio.value == pytest.approx(1, abs=0.02)
+    assert number(ratio) == pytest.approx(1, abs=0.02)

@@ -35,7 +35,7 @@ def test_writers_of_one_file_do_not_disturb_each_other(kind: Any, tmp_path: Path
         writer.start()
     while any(writer.is_alive() for writer in writers):
         content = path.read_bytes()
-        assert content == content[:1] * SIZE, "half a file, or one of two writers"
+        assert content == content[:1] * SIZE, "the file is incomplete, or mixes two writers"
     assert not failed.is_set()
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 

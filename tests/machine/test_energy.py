@@ -122,7 +122,7 @@ def test_memory_is_that_of_a_process_and_its_children(monkeypatch: pytest.Monkey
 
     tree = [process(100), SimpleNamespace(memory_full_info=refused)]
     monkeypatch.setattr(processes, "process_tree", lambda pid: tree)
-    assert memory_bytes(1) is None, "no right to read a part is none to read the whole"
+    assert memory_bytes(1) is None, "if a part may not be read, the whole is unknown"
 
 
 def test_memory_of_gpus_is_that_of_the_listed_processes() -> None:

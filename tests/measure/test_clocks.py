@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from specbench.engine.clock import HostStopwatch
 from specbench.engine.decode import decode
@@ -24,6 +23,7 @@ from specbench.measure.server.stream import Answer, Counts
 from specbench.types import Completion, Phases, RecordKey, Request, RequestKey
 from tests.faults.program import fake_run
 from tests.support.backend import Words, answering
+from tests.support.devices import CPU
 from tests.support.models import random_target
 from tests.support.weights import build
 
@@ -44,28 +44,30 @@ class ClockOf:
     """A clock that runs, except for one change at a reading."""
 
     def __init__(self, number: int, *, goes_back: bool) -> None:
-        self._readings, self._number, self._goes_back = 0, number, goes_back
+        self._number = number
+        self._goes_back = goes_back
+        self._readings = 0
 
     def now(self) -> float:
         self._readings += 1
-        is_wrong = self._readings >= self._number
-        if self._goes_back:
-            return self._readings - 100.0 * is_wrong
-        return float(self._number if is_wrong else self._readings)
+        if self._readings < self._number:
+            return float(self._readings)
+        return self._readings - 100.0 if self._goes_back else float(self._number)
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=[*WRONG])
 def test_only_the_request_that_a_clock_spoilt_fails(change: Any, tmp_path: Path) -> None:
-    answers: list[Completion] = []
+    numbers = itertools.count(1)
 
     def complete(request: Request) -> Completion:
-        answers.append(answering(1)(request))
-        return replace(answers[-1], **change) if len(answers) == 2 else answers[-1]
+        answer = answering(1)(request)
+        is_second = next(numbers) == 2
+        return replace(answer, **change) if is_second else answer
 
     fake_run(tmp_path / "run", {"vanilla": complete}, 3)
     run = read_run(tmp_path / "run")
     assert run.header.status == "complete"
-    assert [record.status for record in run.records] == ["ok", "error", *["ok"] * 4]
+    assert [record.status for record in run.records] == ["ok", "error", "ok", "ok", "ok", "ok"]
     assert "The clock " in str(run.records[1].error)
 
 
@@ -75,10 +77,11 @@ def test_only_the_request_that_a_clock_spoilt_fails(change: Any, tmp_path: Path)
 def test_the_loop_refuses_times_that_no_clock_gives(
     reading: int, goes_back: bool, tmp_path: Path
 ) -> None:
-    request, target = Request((1, 2, 3), 6), random_target()
+    target = random_target()
     vanilla = build("vanilla", target, tmp_path)
+    clock = ClockOf(reading, goes_back=goes_back)
     with pytest.raises(ClockError):
-        decode(target, vanilla, request, ClockOf(reading, goes_back=goes_back))
+        decode(target, vanilla, Request((1, 2, 3), 6), clock)
 
 
 def test_a_lap_that_ends_before_it_began_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,18 +99,19 @@ def test_a_lap_that_ends_before_it_began_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_bandwidth_needs_one_time_of_a_clock_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     times = itertools.chain([-9.0, 0.0, 2.0], itertools.repeat(5.0))
     monkeypatch.setattr(bandwidth_module, "_timed", lambda call: next(times))
-    assert bandwidth(torch.device("cpu"), 1000) == 1000 / 2.0
+    assert bandwidth(CPU, 1000) == 1000 / 2.0
     monkeypatch.setattr(bandwidth_module, "_timed", lambda call: 0.0)
     with pytest.raises(ClockError, match="stood still"):
-        bandwidth(torch.device("cpu"), 1000)
+        bandwidth(CPU, 1000)
     header = RooflineHeader(3.0, 0, 10, 1, is_mixture_of_experts=False, block_bytes=1000)
-    assert traffic.measure_again(header, torch.device("cpu")) == header
+    assert traffic.measure_again(header, CPU) == header
 
 
 def test_a_trial_of_threads_survives_any_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.measure.local.trial.set_threads", lambda count: None)
     seconds = itertools.cycle([0.0, -9.0, 0.1, 0.2])
-    assert Trial((2, 1), kept=2, seconds=1).measure(lambda: next(seconds)).best in (1, 2)
+    trial = Trial((2, 1), kept=2, seconds=1)
+    assert trial.measure(lambda: next(seconds)).best in (1, 2)
 
 
 @pytest.mark.parametrize("arrivals", [(0.5, 2.0), (2.0, 1.5), (3.0, 1.0, 4.0), (1.0, 1.0)])

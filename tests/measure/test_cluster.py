@@ -85,7 +85,7 @@ def test_a_cluster_gives_the_records_of_one_process_pass_after_pass(
     repeats = [record.key.repeat for record in stored.records]
     assert repeats == sorted(repeats)
     samples = {(record.key.request._replace(turn=0), record.worker) for record in stored.records}
-    assert len(samples) == len({sample for sample, _ in samples}), "one worker for each"
+    assert len(samples) == len({sample for sample, _ in samples}), "each sample goes to one worker"
     assert {worker for _, worker in samples} == {*stored.header.workers}
     assert {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
     nodes = {worker.node for worker in stored.header.workers.values()}

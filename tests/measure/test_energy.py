@@ -63,7 +63,9 @@ def test_each_method_repeats_whole_rounds_alone_for_six_seconds(measured: Measur
     energies, calls = measured()
     turns = [(method, len([*group])) for method, group in groupby(calls.methods)]
     assert turns == [("vanilla", 6), ("pld", 15)]  # two rounds of 3 s, five of 1.2 s
-    assert {request.prompt_ids for request in calls.requests} == {(1,)}, "a first turn"
+    assert {request.prompt_ids for request in calls.requests} == {(1,)}, (
+        "only first turns are repeated"
+    )
     for energy, (method, num), seconds in zip(energies, turns, SECONDS.values(), strict=True):
         assert (energy.method, energy.num_tokens, energy.absent) == (method, 2 * num, "")
         assert energy.joules_per_token == pytest.approx(BUSY_W * seconds / 2)

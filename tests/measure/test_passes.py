@@ -4,7 +4,6 @@ import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -16,7 +15,7 @@ from specbench.measure.passes import (
     width_after,
 )
 from specbench.measure.spec import RunSpec
-from tests.analysis.run_factory import full_run, make_run
+from tests.analysis.run_factory import full_run, interval, make_run, number
 from tests.judge.changing import several
 
 RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k", "alpaca"))
@@ -37,28 +36,34 @@ def until(width: float | None, run: Run) -> RunHeader:
 def test_passes_end_when_the_intervals_are_narrow_enough() -> None:
     run = passes(4, sd=0.002)
     speedup = measure(run).overall["pld", 0.0].speedup
-    assert isinstance(speedup, Estimate) and speedup.interval is not None
-    width = speedup.interval.half_width / speedup.value
+    width = interval(speedup).half_width / number(speedup)
     enough = width_after(until(width * 1.01, run), run.records)
-    assert enough and enough.is_enough and str(enough).endswith(", reached")
+    assert enough is not None
+    assert enough.is_enough
+    assert str(enough).endswith(", reached")
     not_yet = width_after(until(width * 0.99, run), run.records)
-    assert not_yet and not not_yet.is_enough and str(not_yet).startswith("pass 4: ± ")
+    assert not_yet is not None
+    assert not not_yet.is_enough
+    assert str(not_yet).startswith("pass 4: ± ")
     assert width_after(until(None, run), run.records) is None
 
 
-def test_two_passes_are_never_enough_and_no_record_is_not() -> None:
+def test_two_passes_or_no_records_are_never_enough() -> None:
+    two_passes = passes(2, sd=0.0001)
     for header, records in (
         (until(0.5, RUN), ()),
-        (until(0.99, run := passes(2, sd=0.0001)), run.records),
+        (until(0.99, two_passes), two_passes.records),
     ):
         width = width_after(header, records)
-        assert width and not width.is_enough
+        assert width is not None
+        assert not width.is_enough
 
 
 def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_missed() -> None:
     run = passes(4)
     ended = finished_header(until(0.9, run), run.records)
-    assert (ended.spec.values.repeats, ended.num_records) == (4, len(run.records))
+    assert ended.spec.values.repeats == 4
+    assert ended.num_records == len(run.records)
     assert ended.warnings == run.header.warnings
     missed = finished_header(until(0.0001, run), run.records)
     (warning,) = finished_header(
@@ -70,7 +75,10 @@ def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_misse
 @pytest.mark.parametrize("num_tasks", [1, 2, 6])
 def test_the_smallest_runs_that_can_reach_a_goal_are_taken(num_tasks: int) -> None:
     least = least_prompts(num_tasks)
-    assert has_interval([least] * num_tasks) and not has_interval([least - 1] * num_tasks)
-    check_goal(RunSpec(until_ci=0.1, repeats=3), 2, [least] * num_tasks)
+    enough = [least] * num_tasks
+    too_few = [least - 1] * num_tasks
+    assert has_interval(enough)
+    assert not has_interval(too_few)
+    check_goal(RunSpec(until_ci=0.1, repeats=3), 2, enough)
     with pytest.raises(UserError, match="cannot be reached: too few prompts"):
-        check_goal(RunSpec(until_ci=0.1, repeats=None), 2, [least - 1] * num_tasks)
+        check_goal(RunSpec(until_ci=0.1, repeats=None), 2, too_few)

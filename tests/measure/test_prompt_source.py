@@ -40,7 +40,7 @@ def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_
     assert make_plan(RunSpec("vicuna-13b", prompts="bundled"), is_offline=True).prompts
     with pytest.raises(UserError) as error:
         make_plan(RunSpec("vicuna-13b", tasks=("spec_bench",)), is_offline=True)
-    assert "--prompts bundled" not in error.value.hint, "it has none"
+    assert "--prompts bundled" not in error.value.hint, "there are no bundled prompts"
     assert "specbench fetch --dataset spec_bench" in error.value.hint
 
 

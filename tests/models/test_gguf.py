@@ -78,7 +78,7 @@ def test_a_converted_file_has_the_weights_that_it_says_and_its_own_hash(
     assert model.files["small.gguf"].sha256 == file_sha256(file)
     assert model.rounding(model.dtype) == model.dtype
     folder = convert(file)
-    assert gguf_file(folder).resolve() == file, "which llama.cpp serves"
+    assert gguf_file(folder).resolve() == file, "llama.cpp serves this file"
     ids = torch.arange(10, 30)
     read = load_target(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")).model
     for name, parameter in read.named_parameters():

@@ -100,7 +100,9 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
         ran, expected = read_run(with_ray / name), read_run(without_ray / name)
         assert outcomes(ran) == outcomes(expected)
         samples = {(r.key.request._replace(turn=0), r.worker) for r in ran.records}
-        assert len(samples) == len({sample for sample, _ in samples}), "one worker for each"
+        assert len(samples) == len({sample for sample, _ in samples}), (
+            "each sample goes to one worker"
+        )
     workers = read_run(first_run).header.workers
     assert {worker.gpu_ids for worker in workers.values()} == {("0",)}
     assert len({worker.node for worker in workers.values()}) == 2
@@ -221,7 +223,7 @@ def test_local_workers_have_the_commands_niceness_and_strangers_end_nothing() ->
         [sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200
     )
     assert done.stdout.split() == ["0", "1", "1", "7"], done.stderr
-    assert not done.stderr, "Ray's own log"
+    assert not done.stderr, "Ray's log is hidden"
 
 
 SLOW = """

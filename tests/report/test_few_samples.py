@@ -10,7 +10,7 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
 from specbench.log.run import Run
 from specbench.report.build import make_report
-from tests.analysis.run_factory import header, make_run, record
+from tests.analysis.run_factory import estimate, header, make_run, record
 from tests.report.drawing import drawn
 
 TASKS = ("gsm8k", "alpaca", "mt_bench")
@@ -45,9 +45,7 @@ def noisy(
 
 
 def mean(run: RunMetrics, method: str) -> Estimate:
-    speedup = run.overall[method, 0.0].speedup
-    assert isinstance(speedup, Estimate)
-    return speedup
+    return estimate(run.overall[method, 0.0].speedup)
 
 
 def rows(text: str) -> Mapping[str, str]:

@@ -64,12 +64,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.slow
 def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
+    folder = tmp_path / "cost"
     lines: list[str] = []
-    given = VALUES | {"output": tmp_path / "cost", "minutes": 1e-6, "say": lines.append}
+    given = VALUES | {"output": folder, "minutes": 1e-6, "say": lines.append}
     curve = cost("tiny", "medusa,recycling", **given)
-    said = [line.partition(":")[0] for line in lines]
-    assert said == ["recycling has no acceptance profile", *(f"Block {n}/6" for n in (1, 2, 3))]
-    assert (curve.threads, curve.rows, curve.about["threads"]) == ((1,), STEP_ROWS, "1")
+    beginnings = [line.partition(":")[0] for line in lines]
+    blocks = ["Block 1/6", "Block 2/6", "Block 3/6"]
+    assert beginnings == ["recycling has no acceptance profile", *blocks]
+    assert curve.rows == STEP_ROWS
+    assert curve.threads == (1,)
+    assert curve.about["threads"] == "1"
     assert {"machine", "dtype", "temperature", "torch", "specbench"} < {*curve.about}
     unit = step_s(1, curve.middle_context)
     assert curve.vanilla_s == pytest.approx(unit, rel=1e-3)
@@ -79,19 +83,21 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
         for rows in (1, 2, 16, 17, 65):
             expected = step_s(rows, context) / unit
             assert model.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
-    middle = curve.middle_context
-    assert model.step(costs, 17, middle) - model.step(costs, 16, middle) > 1
+    before_jump, after_jump = (model.step(costs, rows, curve.middle_context) for rows in (16, 17))
+    assert after_jump - before_jump > 1
     size = len(curve.rows)
     assert costs[0, size] == pytest.approx(SLOPE / unit, rel=0.01)
     prefills = [PREFILL * length / unit for length in curve.lengths]
     assert costs[0, size + 2 :] == pytest.approx(prefills, rel=0.02)
+    knots = [knot["rows"] for knot in curve.methods["medusa"].knots]
+    assert knots == [2, 4, 8, 16, 32, 64]
     drafts = model.costs("medusa", 0)[0, costs.shape[1] :]
-    assert [knot["rows"] for knot in curve.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
-    assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
-    assert curve.process < 1e-4 and curve.num_pairs == 1
-    assert read_curve(tmp_path / "cost") == curve
+    assert drafts[: len(knots)] == pytest.approx([DRAFT / unit] * len(knots), abs=0.02)
+    assert curve.process < 1e-4
+    assert curve.num_pairs == 1
+    assert read_curve(folder) == curve
     with pytest.raises(UserError, match="holds a cost curve"):
-        cost("tiny", "medusa", output=tmp_path / "cost", **VALUES)
+        cost("tiny", "medusa", output=folder, **VALUES)
 
 
 def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:

@@ -39,8 +39,8 @@ def attack(random: Random, folder: Path) -> None:
     except CheckpointError as error:
         assert any(words in error.message for words in refusals), error.message
         return
-    assert not refusals, f"not refused: {refusals}"
+    assert not refusals, f"none of these refused the head: {refusals}"
     notes = " ".join(drafter.weights_notes)
     for case in cases:  # notes list the fields of all cases together
         assert all(word in notes for word in findall(r"\w+", case.told)), case
-    assert tokens == unchanged(method), "other drafts"
+    assert tokens == unchanged(method), "the drafts have changed"

@@ -11,7 +11,7 @@ TRIES = 200
 def attack(random: Random, folder: Path) -> None:
     seed = random.randrange(10**9)
     if random.random() < 0.4:
-        assert not methods_named(honest(seed)), "an honest run"
+        assert not methods_named(honest(seed)), "an honest run is accused"
         return
     key = random.choice([*CHEATS])
     cheat = CHEATS[key]

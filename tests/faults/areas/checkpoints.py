@@ -71,7 +71,7 @@ def attack(random: Random, folder: Path) -> None:
     else:
         assert vanilla.is_ok or not is_head
         assert not is_head or drafted.error or drafted.token_ids == vanilla.token_ids, (
-            "another answer"
+            "the answer has changed"
         )
     assert not (folder / "executed").exists(), "code was executed"
 

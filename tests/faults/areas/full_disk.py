@@ -28,7 +28,7 @@ def _attack_report(random: Random, folder: Path) -> None:
         left = contents(report)
         assert specbench(*command, folder=folder).code == 0
     whole = contents(report)
-    assert left.items() <= whole.items(), "half a file, or one that is left behind"
+    assert left.items() <= whole.items(), "a file is incomplete, or was left behind"
 
 
 def _attack_run(random: Random, folder: Path) -> None:

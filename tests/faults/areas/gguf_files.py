@@ -51,7 +51,7 @@ def _ended(random: Random, file: Path) -> None:
                 _convert(file)
             except UserError as error:
                 check_message(error)
-    assert contents(_convert(file)) == _sound(), "another conversion"
+    assert contents(_convert(file)) == _sound(), "the conversion has changed"
 
 
 def _convert(file: Path) -> Path:

@@ -130,10 +130,10 @@ def check_latex(text: str) -> None:
     """Check that LaTeX does nothing that it would not do for harmless names."""
     counts, usual = active_latex(text), harmless_latex()
     commands = [command for command in counts - usual if len(command) > 1 and command not in usual]
-    assert not commands, f"commands {commands}"
+    assert not commands, f"LaTeX would run {commands}"
     for sign in "$#^%&":
         assert counts[sign] == usual[sign], f"{counts[sign]} bare {sign}, not {usual[sign]}"
-    assert counts["{"] == counts["}"], "braces"
+    assert counts["{"] == counts["}"], "braces are not balanced"
 
 
 def active_latex(text: str) -> Counter[str]:

@@ -86,7 +86,7 @@ def _datastore(random: Random, folder: Path) -> None:
     for draft in store.continuations(context, 3, 5):
         starts = [i for i in range(len(token_ids)) if token_ids[i : i + len(context)] == context]
         continuations = [token_ids[i + len(context) :][: len(draft)] for i in starts]
-        assert draft in continuations, "not in the text"
+        assert draft in continuations, "a draft is not in the text"
 
 
 def _change_array(random: Random, folder: Path) -> None:

@@ -42,7 +42,7 @@ def _attack_run(random: Random, folder: Path) -> None:
         process = start(_measure, folder, ready, NUM_PROMPTS, WORK_S)
         end(process, how, ready, random.uniform(0, LONGEST_S))
         if not (run / HEADER).exists():
-            assert not done.read_bytes(), "records without a header"
+            assert not done.read_bytes(), "records were reported without a header"
             continue
         stored = read_run(run)
         assert len(stored.records) >= len(done.read_bytes()), "a record that was done is lost"
@@ -85,10 +85,12 @@ def _attack_report(random: Random, folder: Path) -> None:
     whole = contents(expected)
     is_killed = kill_at_a_write(random, folder, _write_report, run_folder(), report)
     for file in report.glob("[!.]*"):
-        assert file.suffix == ".new" or file.read_bytes() == whole[file.name], "half a file"
+        assert file.suffix == ".new" or file.read_bytes() == whole[file.name], (
+            "a file is incomplete"
+        )
     if is_killed:
         finish(start(_write_report, run_folder(), report))
-    assert contents(report) == whole, "another report"
+    assert contents(report) == whole, "the report has changed"
 
 
 def _measure(folder: Path, ready: Path, num_prompts: int, work_s: float) -> None:

@@ -119,7 +119,9 @@ def _ended(random: Random, folder: Path) -> None:
         assert _merge(folder, "first", "second") == ""
     run = read_run(folder / "out")
     assert (run.header.status, len(run.records)) == ("complete", num_records)
-    assert {file.name for file in folder.iterdir()} == {"first", "second", "out"}, "litter"
+    assert {file.name for file in folder.iterdir()} == {"first", "second", "out"}, (
+        "files are left behind"
+    )
 
 
 def _merge(folder: Path, *names: str, out: str = "out") -> str:

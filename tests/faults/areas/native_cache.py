@@ -50,7 +50,7 @@ def attack(random: Random, folder: Path) -> None:
     name, reason = json.loads((folder / "picked").read_text())
     assert name.startswith("native code (") or (limit >= 0 and reason.isprintable()), (name, reason)
     left = [*folder.rglob("build-*")] if limit < 0 else []
-    assert not left and not [*scratch.iterdir()], "litter"
+    assert not left and not [*scratch.iterdir()], "files are left behind"
 
 
 def _pick(folder: Path, cc: Path, limit: int) -> None:

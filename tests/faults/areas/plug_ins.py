@@ -127,5 +127,5 @@ def attack(random: Random, folder: Path) -> None:
     assert len(records) == (0 if is_import else 2)
     assert all(record.is_ok or record.error for record in records)
     if body and "trees_to_record" not in body and "capture_graphs" not in body:
-        assert not any(record.is_ok for record in records), "nobody noticed"
+        assert not any(record.is_ok for record in records), "the fault was not noticed"
     assert "Hostile" in render(make_report(stored)) or is_import

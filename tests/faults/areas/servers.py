@@ -70,7 +70,7 @@ def attack(random: Random, folder: Path) -> None:
     files = [file for file in folder.rglob("*") if file.is_file()]
     texts = [*shown_texts, *(file.read_text(errors="replace") for file in files)]
     for secret in (key, password):
-        assert not any(secret in text for text in texts), "a secret"
+        assert not any(secret in text for text in texts), "a secret is shown"
     tracebacks = [text for text in texts if "Traceback" in text]
     assert not tracebacks, tracebacks[0][-400:]
 

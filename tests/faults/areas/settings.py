@@ -97,4 +97,6 @@ def _interrupt_keeping(random: Random, folder: Path) -> None:
                 assert str(path) in error.message, error.message
     assert read_toml(path, SettingsFile, what="Settings", hint="") in (OLD, NEW)
     keep_settings(NEW)
-    assert [file.read_text() for file in path.parent.iterdir()] == [toml_text(NEW)], "litter"
+    assert [file.read_text() for file in path.parent.iterdir()] == [toml_text(NEW)], (
+        "files are left behind"
+    )

@@ -22,7 +22,7 @@ IN_HEADER = [name for name, change in CHANGES.items() if not callable(change)]
 
 def attack(random: Random, folder: Path) -> None:
     run = audited(store(folder / "run", records=_records(random)))
-    assert verdict(run) == UNKNOWN, "an honest run"
+    assert verdict(run) == UNKNOWN, "an honest run is accused"
     if random.random() < 0.3:
         file = run / "samples.jsonl"
         before = file.read_bytes()

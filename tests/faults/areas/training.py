@@ -40,7 +40,7 @@ def attack(random: Random, folder: Path) -> None:
     shutil.copytree(model_folder(), folder / "model")
     (folder / "text.jsonl").write_text(_TEXT)
     random.choice(ATTACKS)(random, folder)
-    assert not [*folder.rglob("*.new")], "something is left"
+    assert not [*folder.rglob("*.new")], "files are left behind"
 
 
 def killed(random: Random, folder: Path) -> None:
@@ -97,7 +97,9 @@ def not_finite(random: Random, folder: Path) -> None:
     said = _train(folder)
     if said.code:
         _one_message(said, "NaN or infinite", "nan", "inf")
-        assert [file.name for file in (folder / "head").iterdir()] == ["training"], "a head"
+        assert [file.name for file in (folder / "head").iterdir()] == ["training"], (
+            "a head was written"
+        )
     else:  # the token is in no text
         head = torch.load(folder / "head" / "medusa_lm_head.pt")
         assert all(tensor.isfinite().all() for tensor in head.values())
@@ -175,7 +177,9 @@ def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     heads = (folder / "head", _trained(NUM_STEPS))
     weights, expected = (torch.load(head / "medusa_lm_head.pt") for head in heads)
     assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in weights), "another head"
+    assert all(torch.equal(weights[name], expected[name]) for name in weights), (
+        "the head has changed"
+    )
     lines = (folder / "head" / "training" / "log.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     may_be_lost = (2, 4) if is_log_cut else ()

@@ -80,5 +80,5 @@ def attack(random: Random, folder: Path) -> None:
             if record.key.method != "vanilla"
             for size in record.num_nodes
         }
-        assert len(sizes) <= 1, f"steps of two trees: {sizes}"
+        assert len(sizes) <= 1, f"the run has steps of two trees: {sizes}"
     assert not (folder / "executed").exists(), "code in a file was executed"

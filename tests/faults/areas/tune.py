@@ -66,7 +66,7 @@ def _ended(random: Random, folder: Path) -> None:
         assert "stdout" not in said.err and "--resume" not in said.err, said.err
     said = _again(folder)
     assert said.code == 0 and said.out.startswith("pld"), said
-    assert not [*folder.rglob("*.new")], "litter"
+    assert not [*folder.rglob("*.new")], "files are left behind"
 
 
 def _again(folder: Path) -> Said:

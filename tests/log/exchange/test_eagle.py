@@ -6,9 +6,9 @@ import pytest
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.exchange.arithmetic import why_ours_differs
+from tests.analysis.run_factory import number
 from tests.log.exchange.files import (
     about,
     answer,
@@ -44,10 +44,9 @@ def test_eagles_speedup_follows_by_each_of_four_rules(tmp_path: Path) -> None:
     assert "the same number of tokens in 24, 1 more in 35" in seen
     assert "40 answers of base are cut at 512 tokens, but eagle's have up to 1,029" in seen
     cell = measure(run).cells[CellKey("eagle", 0.0, "unknown")]
-    assert isinstance(cell.our_speedup, Estimate) and isinstance(cell.mat, Estimate)
-    assert round(cell.our_speedup.value, 3) == 2.907
-    assert cell.mat.value == 55668 / 15377
-    assert isinstance(cell.match_rate, Estimate) and cell.match_rate.value == 59 / 160
+    assert round(number(cell.our_speedup), 3) == 2.907
+    assert number(cell.mat) == 55668 / 15377
+    assert number(cell.match_rate) == 59 / 160
     (why,) = why_ours_differs(about(run).figures)
     assert "Averaging accounts for 1.0318" in why and "counting for 1.0033" in why
 
@@ -57,8 +56,8 @@ def test_medusas_repeats_are_passes_of_equal_work(tmp_path: Path) -> None:
     names = ("7b-v1.3-", "7b-v1.3-1-", "7b-v1.3-2-")
     run = imported(tmp_path, *(f"medusa={published(MEDUSA.format(name))}" for name in names))
     totals = []
-    for number in range(3):
-        records = [record for record in run.records if record.key.repeat == number]
+    for pass_number in range(3):
+        records = [record for record in run.records if record.key.repeat == pass_number]
         counts = [record.imported for record in records if record.imported]
         tokens = sum(record.num_tokens for record in records)
         steps = sum(count.num_steps or 0 for count in counts)

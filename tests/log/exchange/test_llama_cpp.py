@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
+from tests.analysis.run_factory import number
 from tests.log.exchange.files import about, imported, needs_results, result_of_others, write_lines
 
 TIMINGS = {
@@ -51,7 +51,7 @@ def test_steps_follow_from_accepted_drafts(tmp_path: Path) -> None:
     assert (draft.prompt_tokens, draft.prefill_s, draft.decode_s) == (10, 0.1, 0.5)
     assert draft.stop_reason == "eos"
     mat = measure(run).overall["draft", 0.0].mat
-    assert isinstance(mat, Estimate) and mat.value == 2.5
+    assert number(mat) == 2.5
     rules = {f.rule: f.value for f in about(run).figures if f.name == "MAT"}
     assert rules == {"tokens / (tokens - accepted)": 11 / 5}
 

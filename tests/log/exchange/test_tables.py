@@ -11,12 +11,12 @@ import pytest
 from specbench.analysis.break_even import crossing
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.exchange.mapping import read_mapping, shipped_mappings
 from specbench.log.exchange.source import read_source
 from specbench.log.exchange.tables import ImportedTable, read_table, table_mapping, write_table
 from specbench.report.published import read_publication
+from tests.analysis.run_factory import number
 from tests.log.exchange.files import (
     PUBLISHED,
     about,
@@ -102,7 +102,7 @@ def test_hashes_contradict_that_all_outputs_are_equal(
     path = published("consumer-gpus/results.json")
     run = imported(tmp_path, f"gpu={path}", baseline=f"gpu {backend} baseline")
     cell = measure(run).cells[CellKey(f"gpu {backend} draft_0_5b", 0.0, "unknown")]
-    assert isinstance(cell.match_rate, Estimate) and cell.match_rate.value == num_equal / 12
+    assert number(cell.match_rate) == num_equal / 12
     if backend == "cuda":
         figures = {(f.method, f.name): f.value for f in about(run).figures}
         assert round(figures["gpu cuda draft_0_5b", "MAT"], 2) == 3.68

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate
+from tests.analysis.run_factory import number
 from tests.log.exchange.files import about, imported, write_lines
 
 
@@ -37,7 +37,7 @@ def test_steps_and_times_are_the_servers(tmp_path: Path) -> None:
     assert (draft.prefill_s, draft.decode_s, draft.prompt_tokens) == (0.05, 0.2, 4)
     assert vanilla.imported and vanilla.imported.num_steps is None
     mat = measure(run).overall["draft", 0.0].mat
-    assert isinstance(mat, Estimate) and mat.value == 8 / 3
+    assert number(mat) == 8 / 3
     (figure,) = about(run).figures
     assert (figure.name, figure.value) == ("acceptance length", 3.5)
 

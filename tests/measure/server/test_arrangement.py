@@ -160,7 +160,7 @@ def test_servers_stay_up_side_by_side_and_none_is_left(tmp_path: Path) -> None:
         servers = started(tmp_path, "--children", str(children), turns=TOGETHER)
         try:
             first = await servers.open("vanilla")
-            assert {*servers.process_ids()} == {"vanilla", "ngram"}, "all are up from the beginning"
+            assert {*servers.process_ids()} == {"vanilla", "ngram"}, "all run from the beginning"
             before = pids(children)  # of the one that was started last
             second = await servers.open("ngram")
             assert await servers.open("vanilla") is first
@@ -187,7 +187,7 @@ def test_a_server_that_does_not_start_leaves_the_others(tmp_path: Path) -> None:
         await servers.close()
 
     asyncio.run(use())
-    assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "not started again"
+    assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "it is not started again"
 
 
 def test_a_server_that_is_killed_is_started_again_beside_the_others(tmp_path: Path) -> None:

@@ -238,7 +238,9 @@ def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
         with pytest.raises(RequestFailed, match=f"sent token {token}, but the model has 26"):
             record_of(dataclasses.replace(answer, token_ids=(5, 6, token, 2)))
     text = dataclasses.replace(answer, text="abcdef", token_ids=None, num_tokens=10)
-    assert record_of(text).num_tokens == 10, "6 and the end token, and 3 more"
+    assert record_of(text).num_tokens == 10, (
+        "the text has 6, the end token is 1, and 3 more are allowed"
+    )
     with pytest.raises(RequestFailed, match="counted 11 tokens, but its text has about 7"):
         record_of(dataclasses.replace(text, num_tokens=11))
 

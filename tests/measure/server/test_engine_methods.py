@@ -77,7 +77,9 @@ def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_pa
     write_gguf(tmp_path / "small.gguf")
     words = words_of(setup_of(method, engine="llamacpp", model=str(tmp_path / "small.gguf")))
     assert flags in " ".join(words)
-    assert len([word for word in words if word == flags.split()[-2]]) == 1, "each flag once"
+    assert len([word for word in words if word == flags.split()[-2]]) == 1, (
+        "each flag is given once"
+    )
 
 
 def test_the_wheel_takes_every_option_of_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +172,7 @@ def test_a_table_of_drafts_by_load_goes_to_vllm_and_into_the_header(tmp_path: Pa
     words = words_of(setup)
     config = json.loads(words[words.index("--speculative-config") + 1])
     assert config["num_speculative_tokens_per_batch_size"] == TABLE
-    assert config["num_speculative_tokens"] == 4, "the most of the table"
+    assert config["num_speculative_tokens"] == 4, "this is the largest number of the table"
     header = setup.describe().methods["eagle3:table=by_load.json"]
     table = header.options["table"]
     assert (table["file"], [list(row) for row in table["content"]]) == ("by_load.json", TABLE)

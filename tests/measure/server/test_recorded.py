@@ -98,7 +98,7 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
     else:
         assert record.accept_lengths == ()
     assert bool(record.serving.num_accepted) == (method != "vanilla")
-    assert "HTTP status 400" in reason and "context" in reason, "too long a prompt"
+    assert "HTTP status 400" in reason and "context" in reason, "the prompt is too long"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,7 +127,7 @@ def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text_and_an_end_is_a
         return record_of("vanilla", answer)
 
     assert read(sent, len(ids)).token_ids == ids
-    assert read(ids[:-1], len(ids)).token_ids == ids, "the end is counted and not sent"
+    assert read(ids[:-1], len(ids)).token_ids == ids, "the end token is counted and not sent"
     with pytest.raises(RequestFailed, match="counted"):
         read(sent, len(ids) + 1)
     with pytest.raises(RequestFailed, match="counted"):

@@ -100,7 +100,7 @@ def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path)
         await servers.close()
 
     asyncio.run(use())
-    assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "not started again"
+    assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "it is not started again"
 
 
 def test_an_engine_that_dies_says_so_and_is_started_once_more(tmp_path: Path) -> None:
@@ -250,7 +250,9 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
     ]
     assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
     other = replace(launch(tmp_path, "ngram"), scope="request")
-    assert "suffix" not in flags_of("vllm", other)["--speculative-config"], "older ones refuse it"
+    assert "suffix" not in flags_of("vllm", other)["--speculative-config"], (
+        "older versions refuse it"
+    )
 
 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_drawn_cases_get_draft_tokens_near_the_best_and_a_break_even_load() -> N
     assert min(outcome.share_of_plain(load) for outcome, load in all_loads) >= 0.98
     assert sum(outcome.is_break_even_covered for outcome in drawn) >= 5
     chosen = {outcome.result.table.at(load) for outcome, load in cells}
-    assert 0 in chosen and len(chosen) > 2, "plain decoding, and different draft tokens"
+    assert 0 in chosen and len(chosen) > 2, "plain decoding and different numbers are chosen"
     for outcome in drawn:
         table = outcome.result.table
         for choice in outcome.result.choices:

@@ -106,7 +106,7 @@ def test_one_server_does_for_all_sizes_of_a_method() -> None:
             again = await servers.open("sps:num_tokens=2")
             assert again is seen[1], "its warm-up is remembered"
             source.server = replace(source.server)
-            assert await servers.open("sps:num_tokens=2") is not again, "of a new process"
+            assert await servers.open("sps:num_tokens=2") is not again, "the process is a new one"
             bodies = [
                 server.properties.protocol.body("tiny", ASK).get("speculative.n_max")
                 for server in seen
