@@ -31,7 +31,7 @@ def missing() -> str:
 
 
 class Browser:
-    """A session of the browser. Sizes are in CSS pixels."""
+    """A browser that is driven over HTTP. Sizes are in CSS pixels."""
 
     def __init__(self, session_url: str) -> None:
         self._url = session_url
