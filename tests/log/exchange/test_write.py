@@ -73,7 +73,7 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
 def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
     form: str, counts: tuple[int, int], lengths: tuple[int, ...], tmp_path: Path
 ) -> None:
-    recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
+    recorded = read_run(RECORDED / "amd-epyc-2-cores")
     whole = next(record for record in recorded.records if record.key.method == "pld")
     short = replace(whole, token_ids=whole.token_ids[:1], accept_lengths=(), num_nodes=())
     later = replace(whole, key=replace(whole.key, turn=1))
