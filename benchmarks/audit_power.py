@@ -1,15 +1,15 @@
-"""Bugs that the contract's checks and the audit find, and their false alarms, on `tiny`.
+"""Count the bugs that the contract's checks and the audit find on `tiny`, and their false alarms.
 
     python -m benchmarks.audit_power [--seeds N] [--jobs N] [--minutes M] [--out FILE]
 
 It plants each bug of tests/support/bugs.py in a method that drafts with `tiny`'s draft model plus
 noise. The contract's checks have to find every bug. The audit has to find every bug that shows in
-outputs, within 200 answers. Sound variants, and N runs of all real methods, together may cause at
+outputs, within 200 answers. The sound variants and N runs of all real methods together may cause at
 most two false alarms. Methods without weights for `tiny` run on a small random model. All draws are
 seeded.
 
-The result of each part is appended to FILE as a line, and later calls skip the parts in FILE: name
-another file after a change of the code. No part begins after M minutes.
+The result of each part is appended to FILE as a line, and later calls skip the parts in FILE. So
+name another file after the code has changed. No part begins after M minutes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tests.support.bugs import BUGS, SOUND
 OUT = Path("build/audit_power.jsonl")
 NUM_SEEDS, SEEDS_PER_PART = 50, 5
 MAX_ANSWERS, MAX_ALARMS = 200, 2
+"""Most answers in which a bug must be found, and most false alarms."""
 WITHOUT_WEIGHTS = ("dflash", "layerskip", "mtp", "pard", "peagle", "rest")
 """Methods that `tiny` has no weights for."""
 
@@ -95,7 +96,7 @@ def _run(parts: Sequence[str], num_jobs: int, *, deadline: float) -> Iterator[En
 
 
 def parts_of(num_seeds: int) -> list[str]:
-    """Names of all parts: a kind, then the name of a variant or the first seed of the part."""
+    """The names of all parts: a kind, then the name of a variant or the part's first seed."""
     seeds = range(0, num_seeds, SEEDS_PER_PART)
     return [
         *(f"bug: {bug.name}" for bug in BUGS),
@@ -105,7 +106,7 @@ def parts_of(num_seeds: int) -> list[str]:
 
 
 def run_part(deadline: float, part: str) -> Ended | None:
-    """The result of a part; None if the deadline has passed."""
+    """The result of a part, or None if the deadline has passed."""
     if monotonic() > deadline:
         return None
     kind, _, name = part.partition(": ")
@@ -122,7 +123,7 @@ def run_part(deadline: float, part: str) -> Ended | None:
 
 @cache
 def _ground(name: str) -> Ground:
-    """The models and prompts of that name, loaded once per process."""
+    """The models and prompts of this name ("tiny" or "random"), loaded once per process."""
     return tiny_ground() if name == "tiny" else random_ground(WITHOUT_WEIGHTS)
 
 
@@ -163,7 +164,7 @@ class Summary:
         return not self.escaped and not self.missed and len(self.alarms) <= MAX_ALARMS
 
     def lines(self) -> Iterator[str]:
-        """Lines with the counts of bugs, alarms and seconds."""
+        """The lines of the summary: counts of bugs, of false alarms, and of seconds."""
         yield f"bugs: {self.num_bugs}; the contract misses {_listed(self.escaped)}"
         yield (
             f"of the {len(self.in_outputs)} bugs that show in outputs, the audit misses "

@@ -1,10 +1,10 @@
-"""The cheats that a report names, by the number of prompts.
+"""Show which cheats a report names, for several numbers of prompts.
 
     python -m benchmarks.cheat_power [NUM_PROMPTS ...]
 
-It runs each cheat of tests/support/cheats.py beside vanilla on a small model, two passes over 6, 12
-and 24 prompts. The table has each cheat's speedup in decoding and the rules that name it.
-SECURITY.md says why the others are not named.
+It runs each cheat of tests/support/cheats.py beside vanilla on a small model, in two passes over 6,
+12 and 24 prompts. The table has each cheat's speedup in decoding and the rules that name it.
+SECURITY.md says why some cheats are not named.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RULES = {
 
 
 def found_in(metrics: RunMetrics) -> str:
-    """The rules that fire in a run, and the cheat's speedup in decoding: "2.10x: fast_step"."""
+    """The cheat's speedup in decoding, and the rules that fire in the run: "2.10x: fast_step"."""
     rules = sorted({warning.key for warning in warnings(metrics)} & RULES)
     speedup = metrics.cost("cheat", 0.0).decode_speedup
     text = f"{speedup.value:.2f}x" if isinstance(speedup, Estimate) else "?"
@@ -47,7 +47,7 @@ def found_in(metrics: RunMetrics) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a table in Markdown, a row for each cheat."""
+    """Print a table in Markdown with a row for each cheat."""
     counts = [int(argument) for argument in arguments] or NUM_PROMPTS
     print("| cheat |", " | ".join(f"{count} prompts" for count in counts), "|")
     print("|---|", "---|" * len(counts), sep="")

@@ -2,10 +2,11 @@
 
     python -m benchmarks.clients --vllm PATH --guidellm PATH --aiperf PATH
 
-The server sends the first token of an answer after 1.5 s and a step of 1 to 5 tokens every 0.15 s,
-and counts drafts as vLLM does. specbench measures it with `run`. vLLM's `bench serve`, guidellm and
-AIPerf, if their programs are named, send the same prompts, and `convert` reads their files. Times
-are means over the answers of the run, without answers to a client's warm-up requests.
+The server sends the first token of an answer after 1.5 s and then a step of 1 to 5 tokens every
+0.15 s. It counts drafts as vLLM does. specbench measures it with `run`. vLLM's `bench serve`,
+guidellm and AIPerf send the same prompts if their programs are named, and `convert` reads their
+files. Times are means over the answers of the run. Answers to a client's warm-up requests are left
+out.
 """
 
 from __future__ import annotations
@@ -43,25 +44,25 @@ class Job:
     """The server and the prompts that a client measures, and the folder of its result."""
 
     program: str
-    """Its command; empty for specbench."""
+    """The client's command; empty for specbench."""
     url: str
     prompts: Path
     """File with the prompts."""
     num_prompts: int
     num_tokens: int
-    """Tokens of each answer."""
+    """Number of tokens of each answer."""
     concurrency: int
     folder: Path
-    """Folder for its result."""
+    """Folder for the client's result."""
 
 
 Client = Callable[[Job], Path]
-"""Measures a server and returns its result."""
+"""Measures a server and returns the path of its result."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers over all answers."""
+    """Sums and means over the answers of a run."""
 
     num_answers: int
     num_tokens: int
@@ -69,7 +70,7 @@ class Numbers:
     first_s: float
     """Mean time to the first token."""
     per_token_s: float
-    """Mean over answers of the time per token after the first."""
+    """Time per token after the first token, as a mean over the answers."""
 
 
 def main() -> None:
@@ -102,7 +103,7 @@ def main() -> None:
 
 
 def server_of(codec: ChatCodec) -> TimedServer:
-    """A server with delays that are much longer than what a busy machine adds to them."""
+    """The server. Its delays are much longer than the delays that a busy machine adds."""
     return TimedServer(codec.text, first_s=1.5, step_s=0.15)
 
 
@@ -122,26 +123,20 @@ def write_prompts(prompts: Sequence[str], folder: Path) -> Path:
 
 
 def specbench_run(job: Job) -> Path:
-    """The folder of a run."""
+    """Measure with `specbench run`, and return the folder of the run."""
     out = job.folder / "run"
     _call(
         [sys.executable, "-m", "specbench", "run", "--backend", "server", "--model", "tiny"],
         ["--url", job.url, "--label", METHOD, "--no-baseline", "--task", TASK],
-        [
-            "--prompts",
-            "bundled",
-            "--concurrency",
-            f"{job.concurrency}",
-            "--max-new-tokens",
-            f"{job.num_tokens}",
-        ],
-        ["--temperature", "0", "--repeats", "1", "--output", str(out)],
+        ["--prompts", "bundled", "--concurrency", f"{job.concurrency}"],
+        ["--max-new-tokens", f"{job.num_tokens}", "--temperature", "0", "--repeats", "1"],
+        ["--output", str(out)],
     )
     return out
 
 
 def vllm(job: Job) -> Path:
-    """The detailed result of `bench serve`."""
+    """Measure with vLLM's `bench serve`, and return its detailed result."""
     _call(
         [job.program, "bench", "serve", "--backend", "openai", "--base-url", job.url],
         ["--endpoint", "/v1/completions", "--model", "tiny", "--tokenizer", str(TOKENIZER)],
@@ -155,7 +150,7 @@ def vllm(job: Job) -> Path:
 
 
 def guidellm(job: Job) -> Path:
-    """A `benchmarks.json`."""
+    """Measure with guidellm, and return its file of results."""
     backend = f"kind=openai_http,target={job.url},model=tiny,request_format=/v1/completions"
     _call(
         [job.program, "run", "--disable-console"],
@@ -170,7 +165,7 @@ def guidellm(job: Job) -> Path:
 
 
 def aiperf(job: Job) -> Path:
-    """A `profile_export.jsonl`."""
+    """Measure with AIPerf, and return its `profile_export.jsonl`."""
     _call(
         [job.program, "profile", "--model", "tiny", "--url", job.url, "--streaming"],
         ["--endpoint-type", "completions", "--tokenizer", str(TOKENIZER), "--ui", "none"],
@@ -186,7 +181,7 @@ CLIENTS: dict[str, Client] = {"vllm": vllm, "guidellm": guidellm, "aiperf": aipe
 
 
 def _call(*words: Sequence[str]) -> None:
-    """Run a program, whose output is shown if it fails."""
+    """Run a program. If it fails, exit with the end of its output."""
     command = [word for part in words for word in part]
     env = {**os.environ, "VLLM_NO_USAGE_STATS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
@@ -195,12 +190,12 @@ def _call(*words: Sequence[str]) -> None:
 
 
 def imported(result: Path) -> Run:
-    """The run of a client's file."""
+    """The run that `convert` makes from a client's file."""
     return convert([parse_file(f"{METHOD}={result}")], UserFacts(model="tiny", task=TASK))
 
 
 def numbers_of(run: Run) -> Numbers:
-    """The numbers of a run, by specbench's definitions."""
+    """The numbers of a run, as specbench defines them."""
     records = [record for record in run.records if record.is_ok]
     per_token_s = [(record.decode_s or 0.0) / (record.num_tokens - 1) for record in records]
     (overall,) = measure(run.at(run.loads[0])).overall.values()
@@ -231,7 +226,7 @@ def sent(answers: Sequence[TimedAnswer]) -> Numbers:
 def row(
     name: str, measured: Numbers, prompts: Sequence[str], answers: Sequence[TimedAnswer]
 ) -> str:
-    """The line of a client: what it measured, and what the server sent."""
+    """The table's line for a client: the numbers that it measured, and those that were sent."""
     received = [answer.prompt for answer in answers]
     num_exact = sum(prompt in received for prompt in prompts)
     # warm-up requests come first, so the last answer to a prompt is the measured one

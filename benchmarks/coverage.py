@@ -1,14 +1,15 @@
-"""Coverage of the intervals, and false claims, on simulated runs of methods that are all equal.
+"""The coverage of intervals, and the false claims, on simulated runs of equally fast methods.
 
     python benchmarks/coverage.py [--short]
 
 Every run has six tasks and four methods whose true speedup is 1. A prompt changes a method's speed
-by 15 %, and each completion has 3 % noise in addition to the noise that a row names. Speedups are
-estimated as in reports: ratios of sums, the bootstrap over prompts, passes or runs as random
-effects, and the ranking with its corrected tests, which use the variances of the intervals. The
-output has the shares of runs in which the interval of the mean speedup covers 1, in which a colour
-claims that any method differs from vanilla, and in which the sentence claims that the fastest
-differs from another.
+by 15 %. Each completion has 3 % noise in addition to the noise that a row names. Speedups are
+estimated as in reports. They are ratios of sums, with a bootstrap over prompts, and with passes or
+runs as random effects. The ranking has corrected tests, which use the variances of the intervals.
+
+The output has three shares. The first is the share of intervals of the mean speedup that cover 1.
+The others are the share of runs in which a colour claims that any method differs from vanilla, and
+the share in which the sentence claims that the fastest method differs from another.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ METHODS = ("a", "b", "c", "d")
 NUM_TASKS = 6
 PROMPT_SD, NOISE = 0.15, 0.03
 UNTIL = 0.02
-"""Half width of all intervals, as a share of the speedup, at which `sequential` ends a run."""
+"""`sequential` ends a run when the half width of each interval is below this share of its speedup.
+"""
 _MOST_PASSES = 20
 NUM_RUNS = 300
 
@@ -43,7 +45,7 @@ Noise: TypeAlias = Callable[[Generator, tuple[int, int, int, int]], FloatArray]
 
 @dataclass(frozen=True)
 class Design:
-    """The design of a simulated run. Units are runs if there are several, else passes."""
+    """The simulated runs and passes. A unit is a run, or a pass if there is a single run."""
 
     name: str
     num_runs: int = 1
@@ -63,7 +65,7 @@ DESIGNS = (
 
 
 def load(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
-    """Load that comes and goes: a first-order autoregression over completions, sd 10 %."""
+    """Load that comes and goes, as a first-order autoregression over completions with sd 10 %."""
     size = int(np.prod(shape))
     from scipy.signal import lfilter
 
@@ -75,7 +77,7 @@ def load(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
 
 
 def bursts(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
-    """5 % of the completions take 3 times as long."""
+    """Noise that makes 5 % of the completions take 3 times as long."""
     return np.where(generator.random(shape) < 0.05, np.log(3.0), 0.0)
 
 
@@ -85,12 +87,12 @@ def heavy_tails(generator: Generator, shape: tuple[int, int, int, int]) -> Float
 
 
 def by_pass(sd: float) -> Noise:
-    """Noise of each method in each pass."""
+    """Noise that each method has in each pass."""
     return lambda generator, shape: generator.normal(0, sd, (*shape[:2], 1, shape[3]))
 
 
 def by_run(sd: float) -> Noise:
-    """Noise of each method in each run, the same in all passes of the run."""
+    """Noise that each method has in each run. It is the same in all passes of the run."""
     return lambda generator, shape: generator.normal(0, sd, (shape[0], 1, 1, shape[3]))
 
 
@@ -107,7 +109,7 @@ NOISES: Mapping[str, Noise] = {
 
 
 class Simulator:
-    """Simulates runs. All share the bootstrap's draws, since the data of runs are independent."""
+    """Simulates runs. All use the same draws of the bootstrap, since their data are independent."""
 
     def __init__(
         self, num_prompts: int, seed: int = 0, num_resamples: int = 400, gain: float = 0.0
@@ -135,7 +137,7 @@ class Simulator:
         return estimates
 
     def _tasks(self, design: Design, noise: Noise) -> list[tuple[FloatArray, FloatArray]]:
-        """Tokens [prompts] and seconds [passes of all runs, prompts, methods] of each task."""
+        """Draw each task's tokens [prompts] and seconds [passes of all runs, prompts, methods]."""
         generator, n = self._generator, self._num_prompts
         shape = design.num_runs, design.num_passes, NUM_TASKS * n, 1 + len(METHODS)
         logs = noise(generator, shape) + generator.normal(0, NOISE, shape)
@@ -178,11 +180,13 @@ class Simulator:
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of intervals that cover the truth, and of runs with a false colour or sentence."""
+    """The share of intervals that cover the truth, and the shares of runs with a false claim."""
 
     covered: float
     coloured: float
+    """Share of runs with a false colour."""
     said: float
+    """Share of runs with a false sentence."""
 
     @property
     def text(self) -> str:
@@ -192,7 +196,7 @@ class Shares:
 
 
 def measure(run: Callable[[], Mapping[str, Estimate]], num_runs: int) -> Shares:
-    """The shares among this many runs. Intervals that are withheld do not count."""
+    """The shares among `num_runs` runs. Speedups without an interval do not count."""
     covered = given = coloured = said = 0
     for estimates in (run() for _ in range(num_runs)):
         ranking = rank(estimates, "vanilla")
@@ -219,7 +223,7 @@ def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterato
 
 
 def sequential(num_runs: int = NUM_RUNS, size: int = 24) -> Iterator[str]:
-    """Coverage and false claims if a run ends once all intervals are narrow enough."""
+    """Coverage and false claims if a run ends as soon as all intervals are narrow enough."""
     for name in ("no other noise", "passes differ by 2 %"):
         shares = measure(partial(Simulator(size).until, UNTIL, NOISES[name]), num_runs)
         yield f"| until ±{UNTIL * 100:g} %, {name} | {size} | {shares.text} |"
@@ -234,7 +238,7 @@ def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
 
 
 def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
-    """Shares of runs that claim a difference from vanilla for a method that is truly faster."""
+    """The shares of runs that claim a truly faster method to differ from vanilla."""
     yield "| passes and runs differ by 2 %, one method is faster by | 1 pass | 3 passes | 5 runs |"
     yield "|---|---:|---:|---:|"
     noise = NOISES["passes differ by 2 %"]
@@ -249,7 +253,7 @@ def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
 
 
 def main() -> None:
-    """Simulate and print."""
+    """Simulate runs, and print the tables."""
     num_runs = 40 if "--short" in sys.argv else NUM_RUNS
     print(f"{num_runs} runs per number: % covered / with a false colour / sentence\n", flush=True)
     tables = (table, sequential, two_passes, power)

@@ -2,71 +2,46 @@
 
     python -m benchmarks.false_alarms FOLDER [NUM_RUNS] [NUM_RESAMPLES]
 
-It makes runs of all methods on `tiny` in FOLDER: two passes at T=0 and T=1. Half of the runs have a
-program beside them that keeps the processor busy; every fourth has answers of one token. Each run
-is then judged unchanged, and again with requests and passes drawn at random. The rule about copied
-passes is tried only on unchanged runs, because a pass that is drawn twice is a copy. Runs that
-exist already are not made again. The table has the alarms of each rule.
+It makes runs of all methods on `tiny` in FOLDER, with two passes at T=0 and T=1. A program keeps
+the processor busy beside half of the runs. Every fourth run has answers of one token. Each run is
+then judged as it is, and again with requests and passes that are drawn from it at random. The rule
+about copied passes is tried only on unchanged runs, because a pass that is drawn twice is a copy.
+Existing runs are not made again. The output has the number of alarms of each rule.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from benchmarks.made_runs import run_of
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.records import make_table
 from specbench.log.faults import find_faults
 from specbench.log.run import Run
-from specbench.log.store import HEADER, read_run
 from specbench.types import Record, RecordKey
 
 NUM_RUNS = 40
 NUM_RESAMPLES = 1000
-BUSY = "import torch; a = torch.rand(512, 512)\nwhile True: a = torch.tanh(a @ a)"
-"""A program that keeps the processor busy."""
-COMMAND = (
-    "run --model tiny --limit 2 --repeats 2 --temperature 0,1 --output {folder} "
-    "--max-new-tokens {num_tokens} --seed {seed}"
-)
+ARGUMENTS = "--model tiny --limit 2 --repeats 2 --temperature 0,1"
+"""Arguments of every run."""
 
 
-@contextmanager
-def busy_machine(is_busy: bool) -> Iterator[None]:
-    """Keep the processor busy for the block, if `is_busy`."""
-    if not is_busy:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as program:
-        try:
-            yield
-        finally:
-            program.kill()
-
-
-def honest_runs(folder: Path, num_runs: int) -> Iterator[Run]:
-    """Runs of all methods; runs in the folder are not made again."""
-    for number in range(num_runs):
-        path = folder / f"run-{number:02}"
-        if not (path / HEADER).is_file() or read_run(path).header.status != "complete":
-            num_tokens = 1 if number % 4 == 3 else 24
-            text = COMMAND.format(folder=path, num_tokens=num_tokens, seed=number)
-            with busy_machine(is_busy=number % 2 == 1):
-                command = [sys.executable, "-m", "specbench", *text.split()]
-                subprocess.run(command, check=True, capture_output=True)
-        yield read_run(path)
+def honest_run(folder: Path, number: int) -> Run:
+    """The run of all methods that has this number."""
+    num_tokens = 1 if number % 4 == 3 else 24
+    arguments = f"{ARGUMENTS} --max-new-tokens {num_tokens} --seed {number}"
+    return run_of(folder / f"run-{number:02}", arguments, is_busy=number % 2 == 1)
 
 
 def resampled(run: Run, draw: Random) -> list[Record]:
-    """Records of as many samples and passes as the run has, drawn with replacement.
+    """Draw records with replacement: as many samples and passes as the run has.
 
-    They are in the order of a run: pass by pass, and in a pass request by request.
+    They are in the order of a run: pass by pass, and within a pass request by request.
     """
     records_by_sample: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(
         lambda: defaultdict(list)
@@ -89,23 +64,18 @@ def resampled(run: Run, draw: Random) -> list[Record]:
 
 
 def _renamed(key: RecordKey, number: int, repeat: int) -> RecordKey:
-    """The key of a record that is drawn as sample `number` of its task, in pass `repeat`."""
+    """The key of a record that was drawn as sample `number` of its task, for pass `repeat`."""
     return replace(key, sample_id=f"{key.sample_id}~{number}", repeat=repeat)
 
 
 def alarms(run: Run, records: Sequence[Record]) -> set[str]:
-    """The rules about cheats that fire."""
+    """The rules about cheats that fire on these records, which are drawn from the run."""
     return {warning.key for warning in find_cheats(make_table(records), run.header)}
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print a line for each rule that fired, and one with the counts."""
-    folder = Path(arguments[0])
-    num_runs, num_resamples = (
-        int(arguments[position]) if len(arguments) > position else usual
-        for position, usual in ((1, NUM_RUNS), (2, NUM_RESAMPLES))
-    )
-    runs = list(honest_runs(folder, num_runs))
+def main(folder: Path, num_runs: int = NUM_RUNS, num_resamples: int = NUM_RESAMPLES) -> None:
+    """Print how often each rule fired on the runs, and on the resampled runs."""
+    runs = [honest_run(folder, number) for number in range(num_runs)]
     in_runs: Counter[str] = Counter()
     for run in runs:
         in_runs.update(alarms(run, run.records))
@@ -120,4 +90,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,11 +1,11 @@
-"""Error rates of the gate: false alarms, and real slowdowns that it catches.
+"""The error rates of the gate: how often it gives false alarms, and how often it finds slowdowns.
 
     python benchmarks/gate_errors.py [NUM_PAIRS]
 
 It simulates pairs of runs with nine methods and six tasks. The time of each completion has noise
-with a spread of 5 %, and every fiftieth takes a third longer. Each run drifts as a whole by 1 %.
-Equal pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow
-pairs, one method is 10 % slower in one of the two runs.
+with a spread of 5 %, and every fiftieth completion takes a third longer. The times of a whole run
+drift by 1 %. Equal pairs differ by noise alone, and in 1 % of the greedy answers, as near-ties do.
+In slow pairs, one method is 10 % slower in one of the two runs.
 
 If no loss is allowed, any number that is slightly worse is a regression. The runs of these pairs do
 not drift, so every alarm is false, and the share of alarms is the error rate.
@@ -64,7 +64,7 @@ class Simulator:
         }
 
     def run(self, seed: int, slowdowns: Mapping[str, float] | None = None) -> Run:
-        """A run; `slowdowns` are the shares of time that methods take longer."""
+        """Simulate a run. `slowdowns` are the additional shares of time that methods take."""
         generator = np.random.default_rng(seed)
         drift = np.exp(generator.normal(0, self._drift))
         slower = {method: 1 + (slowdowns or {}).get(method, 0.0) for method in self._methods}
@@ -83,13 +83,14 @@ class Simulator:
 
 
 def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:
-    """The accepted lengths of each method's steps on a text of random length."""
+    """The numbers of tokens that each method's steps emit for a text of random length."""
     num_tokens = int(generator.integers(40, 128))
     ease = np.exp(generator.normal(0, 0.15))
     return {m: _lengths(generator, num_tokens, mat * ease) for m, mat in METHODS.items()}
 
 
 def _lengths(generator: np.random.Generator, num_tokens: int, mat: float) -> tuple[int, ...]:
+    """Tokens per step, which sum to `num_tokens`. Their mean is about `mat`."""
     if mat <= 1.2:
         return (1,) * num_tokens
     drawn = 1 + generator.poisson(mat - 1, num_tokens)
@@ -131,7 +132,7 @@ def is_blamed(gate: CheckedRun, method: str) -> bool:
 
 
 def main() -> None:
-    """Simulate and print."""
+    """Simulate pairs of runs, and print the error rates."""
     num_pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     default = Allowed(max_mismatch=0.1)
     at_zero = Allowed(max_slowdown=0.0, max_mat_drop=0.0, max_mismatch=0.1)
@@ -170,7 +171,7 @@ def _caught(num_pairs: int, simulator: Simulator, allowed: Allowed, by: float = 
 
 
 def _five_baselines(num_runs: int, simulator: Simulator, allowed: Allowed, drift: float) -> None:
-    """Compare runs with five baselines; 5 % of the completions take 3 times as long."""
+    """Compare runs with five baselines. 5 % of the completions take 3 times as long."""
     stopped = caught = others = unclear = 0
     for i in range(num_runs):
         seeds = range(10 * i + 100_000, 10 * i + 100_005)

@@ -1,12 +1,13 @@
-"""Count honest runs of servers that are refused or accused, and lies of servers that are named.
+"""Count how many honest runs of servers are refused or accused, and how many lies are found.
 
     python -m benchmarks.honest_servers [RUNS] [LIES]
 
-Each run is a complete run folder, of two servers in simulated time: vanilla and a method. Loads,
+Each run is a complete run folder of two servers in simulated time: vanilla and a method. Loads,
 request rates, acceptance, schedules of draft tokens, noise, drift of the machine, refusals and
-failures are drawn. Servers may have counters, counts of answers, both or none. A third of the
-methods look up drafts, and some find none at all. The output has a line for each kind of honest
-run, with the number refused or accused, and a line for each lie, with the number named.
+failures are drawn at random. A server may report counters, counts in its answers, both, or neither.
+A third of the methods look up drafts, and some of these find none at all. The output has a line for
+each kind of honest run with the number refused or accused, and a line for each lie with the number
+found.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
+from scipy.signal import lfilter
 
 from benchmarks.served_tuning import Case
 from specbench.analysis.baseline_drafts import count_baseline_drafts
@@ -46,19 +48,20 @@ from tests.support.watching import Watcher
 
 NUM_RUNS = 200
 NUM_LIES = 20
-"""Runs of each lie."""
+"""Number of runs for each lie."""
 TASKS = ("gsm8k", "mt_bench")
 REQUESTS = 24
-"""Requests of a method in one pass at one load: eight prompts of one turn, and eight of two."""
+"""Requests that a method gets in one pass at one load: eight prompts of one turn and eight of two.
+"""
 LOADS = ((1,), (4,), (8,), (1, 4, 8))
 RATES = ((2.0,), (2.0, 8.0))
 """Requests per second."""
 UNSEEN = "cannot be seen"
-"""The finding for a vanilla that reports no counts of drafts. It accuses no server."""
+"""The finding if vanilla's server reports no counts of drafts. It does not accuse a server."""
 DRIFT_S = 60.0
 """Seconds in which the correlation of the machine's speed falls to 1/e."""
 NUM_SECONDS = 10_000
-"""Seconds of drawn changes of the machine's speed; a longer run repeats them."""
+"""Number of seconds for which the machine's speed is drawn. A longer run repeats these speeds."""
 EXPECTED = {
     "busy",
     "few_samples",
@@ -71,16 +74,16 @@ EXPECTED = {
     "interrupted_blocks",
     "few_prompts",
 }
-"""Warnings about the sample, the machine, or what a server did openly. All others accuse."""
+"""Warnings about the sample, the machine, or the open behaviour of a server. All others accuse."""
 
 
 class Seen(NamedTuple):
-    """Evidence of drafts that a server reports."""
+    """The evidence of drafts that a server reports."""
 
     has_counters: bool
-    """True if it has counters of drafts since its start."""
+    """True if the server has counters of all drafts since its start."""
     has_counts: bool
-    """True if each answer has counts of drafts, and the server identifies itself as vLLM."""
+    """True if each answer has counts of its drafts, and the server identifies itself as vLLM."""
 
 
 COUNTERS = Seen(has_counters=True, has_counts=False)
@@ -97,16 +100,18 @@ LIES = {
     "drafting steps cheaper than plain ones": (COUNTS, BOTH),
     "baseline drafts, unseen": (NOTHING,),
 }
-"""Each lie, with the values of `Seen` that its runs may have. The last lie has servers that show
-nothing. The first lie is also the case of a checkpoint that speculates without being asked.
+"""Each lie, with the values of `Seen` that its runs may have.
+
+The first lie also covers a checkpoint that speculates without being asked. The servers of the last
+lie show nothing.
 """
 CLOSED = ("drafting steps cheaper than plain ones", "drafts stop, one request at a time")
-"""Lies in which no request rate is drawn."""
+"""Lies whose runs never have a request rate."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A run on two servers. Without a `lie` it is honest."""
+    """The drawn properties of a run on two servers. A run without a `lie` is honest."""
 
     case: Case
     method: str
@@ -124,7 +129,7 @@ class Draw:
 
     @classmethod
     def drawn(cls, generator: np.random.Generator, lie: str = "") -> Draw:
-        """A run of any kind; with a lie, one in which the lie could be seen."""
+        """Draw a run of any kind. If a lie is given, draw a run in which it could be seen."""
         has_rate = generator.random() < 0.25 and lie not in CLOSED
         rates = RATES[generator.integers(len(RATES))] if has_rate else ()
         loads = () if rates else LOADS[generator.integers(len(LOADS))]
@@ -181,20 +186,20 @@ class Draw:
 
 
 def drifting(generator: np.random.Generator, drift: float) -> FloatArray:
-    """The machine's factor on times in each second.
+    """The factor by which the machine lengthens times in each second.
 
     Its logarithm has the standard deviation `drift` and a correlation time of DRIFT_S seconds.
     """
     correlation = math.exp(-1 / DRIFT_S)  # of one second with the next
     steps = generator.normal(0, drift * math.sqrt(1 - correlation**2), NUM_SECONDS)
-    logs = [generator.normal(0, drift)]
-    for step in steps:
-        logs.append(correlation * logs[-1] + step)
+    first = generator.normal(0, drift)
+    # logs[i] = correlation * logs[i - 1] + steps[i - 1], from logs[0] = first on
+    logs: FloatArray = lfilter([1.0], [1.0, -correlation], [first, *steps])
     return np.exp(logs)
 
 
 def servers_of(draw: Draw, codec: ChatCodec) -> dict[str, VirtualServer]:
-    """The servers of a run by address, honest or as its lie says."""
+    """The servers of a run, by address. They are honest, or behave as the run's lie says."""
     clock = Clock()
     generator = np.random.default_rng(draw.seed)
     drift = drifting(generator, draw.drift)
@@ -237,7 +242,7 @@ def servers_of(draw: Draw, codec: ChatCodec) -> dict[str, VirtualServer]:
 
 
 def completed(draw: Draw, codec: ChatCodec, folder: Path) -> Run:
-    """The whole run. Failed requests are repeated once. Raises UserError if it is refused."""
+    """Make the whole run, and repeat failed requests once. Raises UserError if it is refused."""
     servers = servers_of(draw, codec)
     clock = next(iter(servers.values())).clock
     with virtual_servers(clock, servers):
@@ -259,7 +264,7 @@ def completed(draw: Draw, codec: ChatCodec, folder: Path) -> Run:
 
 
 def findings(draw: Draw, codec: ChatCodec) -> set[str]:
-    """Findings against the servers of a run: a refusal, warnings, and tasks without numbers."""
+    """The findings against a run's servers: a refusal, warnings, and tasks without numbers."""
     with TemporaryDirectory() as folder:
         try:
             run = completed(draw, codec, Path(folder) / "run")
@@ -277,7 +282,7 @@ def findings(draw: Draw, codec: ChatCodec) -> set[str]:
 
 
 def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
-    """Warnings that accuse, and whether a task has no numbers because drafts were off."""
+    """Yield the warnings that accuse, and a finding if a task has no numbers for lack of drafts."""
     yield from {warning.key for warning in metrics.warnings} - EXPECTED
     cells = [metrics.cell(method, 0.0, task) for task in TASKS]
     reasons = [cell.mat.reason for cell in cells if isinstance(cell.mat, Missing)]
@@ -288,12 +293,12 @@ def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
 
 
 def is_named(draw: Draw, accusations: set[str]) -> bool:
-    """True if the run has a finding. UNSEEN counts as one only if the servers show nothing."""
+    """True if the run has a finding. UNSEEN counts only if the servers show nothing."""
     return bool(accusations if draw.shows == NOTHING else accusations - {UNSEEN})
 
 
 def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
-    """Print the counts of honest runs and of lies."""
+    """Print how many honest runs were refused or accused, and how many lies were found."""
     codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     generator = np.random.default_rng(0)
     num_of_kind: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Every kernel with the arguments of a decoding step of a 13B model in bfloat16."""
+"""Every kernel, with the arguments that it has in a decoding step of a 13B model in bfloat16."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - Triton's names of argument typ
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel: its purpose, the types or values of its arguments, and its launch options."""
+    """A kernel to compile, and the resources that it may need."""
 
-    what: str
+    what: str  # its purpose
     kernel: Any
-    arguments: Mapping[str, Any]
-    options: Mapping[str, int] = field(default_factory=dict)
+    arguments: Mapping[str, Any]  # the type or value of each argument
+    options: Mapping[str, int] = field(default_factory=dict)  # of the launch
     resident: int = 1  # programs that a processor must hold at once
-    spilled: int = 0  # bytes of stack that a compiler may use
+    spilled: int = 0  # bytes of stack that the compiler may use
 
 
 PROJECT = {

@@ -1,12 +1,13 @@
-"""Resources of each kernel as reported by the compiler; needs no GPU.
+"""The resources of each kernel, as the compiler reports them. No GPU is needed.
 
     python -m benchmarks.kernels [CAPABILITY ...]
 
-It compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16, for
-compute capability 8.0, 8.6, 8.9, 9.0 and 10.0 by default, from 9.0 with early launches. It prints
-registers per thread, bytes of stack (spilled registers), shared memory per program, and the number
-of programs that a processor holds at once. It fails if a kernel does not compile, needs too much
-shared memory or spills more than allowed, or if a processor holds fewer programs than planned.
+It compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16. By
+default it compiles for compute capability 8.0, 8.6, 8.9, 9.0 and 10.0. From 9.0 on, launches are
+early. It prints registers per thread, bytes of stack (spilled registers), shared memory per
+program, and the number of programs that a processor holds at once. It fails if a kernel does not
+compile, needs too much shared memory or spills more than allowed, or if a processor holds fewer
+programs than planned.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from benchmarks.kernel_cases import CASES, Case, I
 from specbench.errors import reason_of
 
 ALIGNED = ("size", "stride", "num_out", "inner", "kv_width")
-"""Arguments that are multiples of 16, passed to the compiler as in every call."""
+"""Endings of the names of arguments that are multiples of 16. The compiler is told so."""
 
 REGISTERS = 65536
 PROCESSORS = {
     "8.0": (164, 163, 64), "8.6": (100, 99, 48), "8.9": (100, 99, 48), "9.0": (228, 227, 64),
     "10.0": (228, 227, 64), "12.0": (100, 99, 48),
 }  # fmt: skip
-"""Capability -> maxima: KiB of shared memory per processor and per program, and warps."""
+"""By capability, the maxima of a processor's shared memory (KiB), a program's, and the warps."""
 
 
 def main(capabilities: list[str]) -> int:
-    """Print the resources of every kernel; returns 1 if one needs too much."""
+    """Print the resources of every kernel. Returns 1 if a kernel needs too much."""
     failing = 0
     print(f"triton {triton.__version__}")
     print(f"{'for':<5}{'kernel':<17}{'what':<50}registers  stack  shared  programs")
@@ -56,7 +57,7 @@ def main(capabilities: list[str]) -> int:
 
 
 def _unsupported_reason(capability: str) -> str | None:
-    """The reason that a capability cannot be checked; None if it can."""
+    """The reason that a capability cannot be checked, or None if it can."""
     if capability not in PROCESSORS:
         return f"its shared memory is unknown; known are {', '.join(PROCESSORS)}"
     case = next(case for case in CASES if case.what == "norm")
@@ -68,7 +69,7 @@ def _unsupported_reason(capability: str) -> str | None:
 
 
 def _print_resources(case: Case, capability: str) -> bool:
-    """Print a kernel's resources; returns True if they are too much or it does not compile."""
+    """Print a kernel's resources. Returns True if they are too much, or if it does not compile."""
     row = f"{capability:<5}{case.kernel.fn.__name__:<17}{case.what:<50}"
     try:
         compiled = _compiled(case, capability)
@@ -91,7 +92,7 @@ def _print_resources(case: Case, capability: str) -> bool:
 
 
 def _compiled(case: Case, capability: str) -> Any:
-    """Compile a kernel for arguments of these types; other values are constants."""
+    """Compile a kernel. Arguments whose value is a text are types, all others are constants."""
     number = int(capability.replace(".", ""))
     arguments, names = {**case.arguments, "EARLY": number >= 90}, case.kernel.arg_names
     types = {
@@ -113,7 +114,7 @@ def _compiled(case: Case, capability: str) -> Any:
 
 
 def usage(compiled: Any) -> tuple[int, int]:
-    """Registers per thread and bytes of stack of a compiled kernel."""
+    """The registers per thread and the bytes of stack that a compiled kernel uses."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])

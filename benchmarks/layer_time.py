@@ -1,15 +1,15 @@
-"""Time of the operations of a decoder layer on a device, compared with its memory bandwidth.
+"""Time the operations of a decoder layer on a device, and compare them with its memory bandwidth.
 
     python -m benchmarks.layer_time [--device cuda] [--dtype bfloat16] [--model M] [--rows N ...]
                                     [--out FILE.jsonl]
 
 It uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
-operation runs over all layers in turn (on a GPU as one captured graph); the fastest of several
+operation runs over all layers in turn. On a GPU this is one captured graph. The fastest of several
 rounds counts. The columns are our kernels as in a run, the same kernels without overlap, and
 torch's own operations. The share is the speed at which a kernel reads its weights, divided by the
-bandwidth; the share of the whole layer is the upper limit of a decoding step.
+bandwidth. The share of the whole layer is the upper limit of a decoding step.
 
-An operation that fails is printed with its reason, and the rest is measured. `--out` writes each
+If an operation fails, its reason is printed, and the others are still measured. `--out` writes each
 measurement as a line of JSON as soon as it is made.
 """
 
@@ -41,8 +41,11 @@ from specbench.models.cards import find_model
 from specbench.types import Shape
 
 ROUNDS, REPLAYS = 10, 20
+"""Number of rounds, and of replays of a graph in a round."""
 LEAST_BYTES = 2**28
+"""Smallest number of bytes that an operation reads from all layers together."""
 Work: TypeAlias = Callable[[Ops], object]
+"""Computes something with the given operations."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Layer:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure the operations, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
@@ -89,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> None:
-    """Print the table of operations, and write each measurement to `out`."""
+    """Print the table of operations. If `out` is given, write each measurement to it."""
     device, dtype = torch.device(given.device), getattr(torch, given.dtype)
     ways = _ways(device, dtype)
     fastest = bandwidth(device)
@@ -116,7 +119,7 @@ def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> Non
 
 
 def _measured(work: Callable[[], object], device: torch.device) -> tuple[float, str | None]:
-    """The seconds of a call; infinite, with the reason, if it fails."""
+    """The seconds of a call, and None. If it fails: infinite seconds, and the reason."""
     try:
         return _seconds(work, device), None
     except Exception as error:  # of a compiler, or of a kernel too large for the device
@@ -124,7 +127,7 @@ def _measured(work: Callable[[], object], device: torch.device) -> tuple[float, 
 
 
 def _cell(seconds: float, share: float | None) -> str:
-    """Time and share of the bandwidth as a cell of the table."""
+    """A cell of the table: the time, and the share of the bandwidth."""
     if seconds == math.inf:
         return f"{'fails':>30}"
     text = " " * 6 if share is None else f"{share:6.0%}"
@@ -132,7 +135,7 @@ def _cell(seconds: float, share: float | None) -> str:
 
 
 def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
-    """Sets of operations by name; the set that a run would use comes first."""
+    """The sets of operations to compare, by name. The set that a run would use comes first."""
     if device.type == "cpu":
         return {"torch": Ops()}
     ops = pick_ops(device, dtype)
@@ -147,7 +150,7 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
 
 
 def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype) -> list[Layer]:
-    """Layers that together exceed any cache: at least four times the device's cache."""
+    """Make layers with random weights, so many that no cache of the device can hold them."""
     heads = _heads(shape)
 
     def drawn(*size: int) -> Tensor:
@@ -164,7 +167,8 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
         )
 
     layers = [new_layer()]
-    # The smallest matrix decides, since its operation reads only that matrix of each layer.
+    # The smallest matrix, `o`, decides: its operation reads only this matrix of each layer. All of
+    # them together must be at least four times as large as the device's cache.
     least = max(LEAST_BYTES, 4 * cache_bytes(device))
     while len(layers) * layers[0].o.nbytes < least and len(layers) < shape.num_layers:
         layers.append(new_layer())
@@ -178,7 +182,7 @@ def _heads(shape: Shape) -> Heads:
 def _works(
     shape: Shape, layers: Sequence[Layer], n: int, cached: int
 ) -> dict[str, tuple[Work, int]]:
-    """Operations over all layers on n rows, and the bytes of weights read per layer."""
+    """The work of each operation over all layers on n rows, and the weight bytes read per layer."""
     first, rows = layers[0], _rows(shape, layers[0].qkv, n, cached)
     x, norm, slots, tree_mask, heads = rows.x, rows.norm, rows.slots, rows.tree_mask, rows.heads
     qkv, inner = x.new_ones(n, first.qkv.shape[0]), x.new_ones(n, shape.intermediate_size)
@@ -211,7 +215,7 @@ def _works(
 
 
 def _rows(shape: Shape, like: Tensor, n: int, cached: int) -> Rows:
-    """The n rows of a chain after `cached` rows of the cache."""
+    """The inputs of a step over a chain of n rows, after `cached` rows of the cache."""
     heads = _heads(shape)
     bias = torch.full((n, n), torch.finfo(like.dtype).min, device=like.device, dtype=like.dtype)
     start = torch.full((), cached, device=like.device)
@@ -228,7 +232,7 @@ def _rows(shape: Shape, like: Tensor, n: int, cached: int) -> Rows:
 
 
 def _whole(rows: Rows, x: Tensor, ops: Ops, layer: Layer) -> None:
-    """Run a layer over x [n, hidden], in place."""
+    """Run a whole layer over x [n, hidden], in place."""
     heads = rows.heads
     joined = ops.project(x, layer.qkv, norm=rows.norm)
     ops.write_kv(joined, layer.cached, rows.slots, heads)
@@ -238,7 +242,7 @@ def _whole(rows: Rows, x: Tensor, ops: Ops, layer: Layer) -> None:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest round; on a GPU, of many replays in a row to hide launch times."""
+    """The seconds of the fastest round. On a GPU, a round has many replays to hide launch times."""
     if device.type == "cpu":
         return min(timeit.repeat(work, number=1, repeat=ROUNDS))
 

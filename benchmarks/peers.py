@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from subprocess import Popen
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
 
+from benchmarks.neighbour import TWO_THREADS, neighbour
 from specbench.machine.threads import usable_threads, wait_briefly
 from specbench.measure.server.engines.llamacpp import FLOAT32
 
@@ -35,9 +35,10 @@ Complete: TypeAlias = Callable[[Sequence[int]], int]
 """Completes a prompt and returns the number of new tokens."""
 
 OURS = ("vanilla", "sps", "pld")
+"""Our methods, vanilla first."""
 PROMPT_LOOKUP_TOKENS = 10
-BUSY = "import torch\ntorch.set_num_threads(2)\na = torch.randn(1000, 1000)\nwhile True: a @ a"
-SETTLE_S, START_S = 2.0, 600.0
+START_S = 600.0
+"""Most seconds that a server may take to start."""
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
     for num_threads in sorted({1, all_threads}):
         with peers(given, num_threads) as programs:
             for is_busy in (False, True):
-                with neighbour(is_busy):
+                with neighbour(is_busy, TWO_THREADS):
                     cells[num_threads, is_busy] = rates(programs, prompts, given.rounds)
     print("\n".join(table(cells)))
 
@@ -78,7 +79,7 @@ def texts() -> list[str]:
 
 
 def prompt_ids(text: str) -> tuple[int, ...]:
-    """The tokens of a prompt in tiny's template."""
+    """The tokens of a prompt in tiny's chat template."""
     from specbench.models.cards import find_model
     from specbench.models.chat import load_codec
     from specbench.zoo import TINY
@@ -90,21 +91,28 @@ def prompt_ids(text: str) -> tuple[int, ...]:
 def rates(
     programs: Mapping[str, Complete], prompts: Sequence[Sequence[int]], rounds: int
 ) -> dict[str, float]:
-    """Tokens per second of each program; all of them complete a prompt before the next one."""
+    """Measure the tokens per second of each program.
+
+    In each round, all programs complete a prompt before any program gets the next prompt.
+    """
     seconds, tokens = dict.fromkeys(programs, 0.0), dict.fromkeys(programs, 0)
     for turn in range(rounds):
         for prompt in prompts:
             for name, complete in programs.items():
                 began = time.perf_counter()
                 count = complete(prompt)
-                if turn:
+                if turn:  # the first round is not counted
                     seconds[name] += time.perf_counter() - began
                     tokens[name] += count
     return {name: tokens[name] / seconds[name] for name in programs}
 
 
 def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str]:
-    """Lines of Markdown: tokens per second; if busy, also as a share of the idle machine's."""
+    """A table of tokens per second, as lines of Markdown.
+
+    The key of a cell is its number of threads, and True if the machine was busy. A busy machine's
+    speed is also shown as a share of the idle machine's.
+    """
     heads = [
         f"{count} thread{'s' * (count > 1)}, {'busy' if is_busy else 'idle'}"
         for count, is_busy in cells
@@ -120,23 +128,8 @@ def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str
 
 
 @contextmanager
-def neighbour(is_busy: bool, program: str = BUSY) -> Iterator[None]:
-    """Keep another process running if `is_busy`; by default, one with two busy threads."""
-    if not is_busy:
-        yield
-        return
-    process = Popen([sys.executable, "-c", program])
-    try:
-        time.sleep(SETTLE_S)
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
 def peers(given: Namespace, num_threads: int) -> Iterator[dict[str, Complete]]:
-    """Every available program, ready to complete prompts with this number of threads."""
+    """Start every available program, to complete prompts with this number of threads."""
     import torch
 
     torch.set_num_threads(num_threads)
@@ -152,7 +145,7 @@ def peers(given: Namespace, num_threads: int) -> Iterator[dict[str, Complete]]:
 
 
 def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Complete]:
-    """Our methods on our engine; on a stand-in, vanilla."""
+    """Our methods on our engine. A stand-in runs vanilla alone."""
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.spec import RunSpec
@@ -170,7 +163,7 @@ def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Comp
 
 
 def transformers(num_tokens: int) -> dict[str, Complete]:
-    """transformers' `generate`: plain, with an assistant model, and with prompt lookup."""
+    """transformers' `generate` on tiny: plain, with an assistant model, and with prompt lookup."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -233,9 +226,10 @@ def served(
     fields: Mapping[str, Any],
     read: Callable[[Any], T],
 ) -> Callable[[Sequence[int]], T]:
-    """Start a server; returns a call that posts a prompt to `path` and reads a number.
+    """Start a server, and return a function that sends it a prompt and returns a number.
 
-    `fields` are added to each request. `read` takes the number from the answer.
+    The function posts the prompt to `path`, with `fields` added to the request. `read` takes the
+    number from the answer.
     """
     import requests
 

@@ -1,6 +1,6 @@
 """Run planted bugs, sound variants and real methods through the contract's checks and the audit.
 
-Each function gives the figures of one case.
+Each of the functions `audit_*` returns the figures of one case.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ from tests.support.models import prompts, random_llama
 from tests.support.toy_run import ToyModel
 from tests.support.weights import build
 
-TEMPERATURE, BUDGET, SHORT = 0.7, 48, 24
-"""Temperature of sampled answers; tokens of an answer, and of an answer of a real method."""
+TEMPERATURE = 0.7
+"""Temperature of sampled answers."""
+BUDGET = 48
+"""Number of tokens of an answer."""
+SHORT = 24
+"""Number of tokens of a real method's answer."""
 PLANTED = "sps"
 """Name under which a planted method runs."""
 EFFORT = Effort(num_tokens=8 * BUDGET, num_outcomes=20_000)
@@ -40,7 +44,7 @@ SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
 REPEATED = Effort(num_tokens=2 * SHORT, num_outcomes=500)
 """Effort of the audit of real methods, which is repeated with many seeds on short answers."""
 NUM_CHECKS = 100
-"""Approximate number of tests in a contract; p-values are corrected for it."""
+"""Approximate number of tests in a contract. P-values are corrected for this number."""
 
 Texts = Sequence[tuple[int, ...]]
 Figures = Mapping[str, Any]
@@ -57,7 +61,7 @@ class Ground:
 
 
 def tiny_ground() -> Ground:
-    """`tiny` with its draft model, its tasks' prompts, shortest first, and its methods."""
+    """`tiny` with its draft model, its methods, and the prompts of its tasks, shortest first."""
     spec = RunSpec(model="tiny", limit=3, device="cpu", dtype="float32")
     plan = make_plan(spec)
     setup = plan.setup
@@ -76,7 +80,7 @@ def tiny_ground() -> Ground:
 
 
 def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
-    """A small random model that drafts for itself, and methods on random weights."""
+    """A small random model that is its own draft model, and methods with random weights."""
     model = random_llama(layers=layers)
     target = Target(model)
     with TemporaryDirectory() as folder:
@@ -85,9 +89,10 @@ def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
 
 
 def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
-    """Figures of a planted bug: does its check find it, and if it shows in outputs, the audit too?
+    """The figures of a planted bug.
 
-    P-values are corrected for NUM_CHECKS tests.
+    They say whether the bug's check finds it. If the bug shows in outputs, they also say whether
+    the audit finds it. P-values are corrected for NUM_CHECKS tests.
     """
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
@@ -110,7 +115,7 @@ def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
 
 
 def _is_clear(audit: MethodAudit) -> bool:
-    """True if the method would fail among NUM_CHECKS tests too."""
+    """True if the method would still fail if there were NUM_CHECKS tests."""
     num_tests = sum(test.p_value is not None for test in audit.tests)
     factor = NUM_CHECKS / max(num_tests, 1)
     return bool(audit.fault) or any(
@@ -119,7 +124,7 @@ def _is_clear(audit: MethodAudit) -> bool:
 
 
 def _audit_figures(target: Target, drafter: Drafter, ground: Ground, effort: Effort) -> Figures:
-    """Figures of the audits of a run at TEMPERATURE and of a small run at 0."""
+    """The figures of two audits: of a run at TEMPERATURE, and of a small run at temperature 0."""
     audits: list[MethodAudit] = []
     greedy: list[GreedyAudit] = []
     for temperature, size in ((TEMPERATURE, effort), (0.0, SMALL)):
@@ -144,7 +149,7 @@ def _audit_figures(target: Target, drafter: Drafter, ground: Ground, effort: Eff
 
 
 def _failures(audits: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
-    """Failed tests with their p-values; 0 for a limit that was exceeded."""
+    """Yield the failed tests with their p-values. An exceeded limit has the p-value 0."""
     for audit in audits:
         if audit.fault:
             yield audit.fault, 0.0
@@ -153,7 +158,7 @@ def _failures(audits: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
 
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
-    """False alarms of the whole contract and of the audit on a sound variant."""
+    """The false alarms that the whole contract and the audit give on a sound variant."""
     target = variant.target(ground.target.model, ground.target.execution)
     contract_audit = run_contract(variant.name, _subject(variant, ground, target))
     figures = _audit_figures(target, variant.drafter(ground.draft), ground, effort)
@@ -162,9 +167,9 @@ def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Fi
 
 
 def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) -> Figures:
-    """False alarms in audited runs of all real methods, each run with prompts of its own.
+    """The false alarms in audited runs of all real methods. Each seed's run has other prompts.
 
-    Only the first run has temperature 0 too, since seeds change nothing at 0.
+    Only the first run also has temperature 0, because seeds change nothing there.
     """
     num_audits, alarms = 0, []
     for i, seed in enumerate(seeds):

@@ -1,11 +1,11 @@
-"""Recommendations on simulated runs of methods whose true speedups are known.
+"""Count right and wrong recommendations on simulated runs whose true speedups are known.
 
     python -m benchmarks.recommendations
 
-The runs are simulated as in `coverage.py`, with four methods that are equally fast, or 3, 10 or
-30 % apart, after one and after three passes. The output counts the runs in which a method was
-recommended, the runs in which it was said to be the fastest, and among these the runs in which
-another method is truly more than 2 % faster.
+The runs are simulated as in `coverage.py`, with one pass or three. Their four methods are equally
+fast, or 3, 10 or 30 % apart. The output counts the runs in which a method was recommended, and the
+runs in which it was said to be the fastest. Among the latter, it counts the runs in which another
+method is truly more than 2 % faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specbench.analysis.stats.estimates import Estimate
 BASE = 1.3
 """True speedup of the slowest method."""
 STEPS = (0.0, 0.03, 0.1, 0.3)
-"""Differences between one method and the next faster one."""
+"""Relative differences between the speedups of one method and the next faster one."""
 DESIGNS = (Design("1 pass"), Design("3 passes", 1, 3))
 NOISE_NAMES = (
     "no other noise",
@@ -33,25 +33,25 @@ NOISE_NAMES = (
     "passes differ by 5 %",
 )
 LEAST_WORSE = 0.02
-"""A recommended method is wrong if another one is faster by more than this share."""
+"""A recommendation is wrong if another method is faster by more than this share."""
 
 
 class Outcome(NamedTuple):
-    """The recommendations of simulated runs with one truth and design."""
+    """Counts of the recommendations of simulated runs with the same truth and design."""
 
     step: float
     design: str
     num_runs: int
     num_helpful: int
-    """Runs in which a method was recommended."""
+    """Number of runs in which a method was recommended."""
     num_fastest: int
-    """Runs in which the recommended method was said to be the fastest."""
+    """Number of runs in which the recommended method was said to be the fastest."""
     num_wrong: int
-    """Runs of `num_fastest` in which another method is truly faster, by more than 2 %."""
+    """How many of these runs have another method that is truly more than 2 % faster."""
 
 
 def simulate(num_runs: int, num_prompts: int = 8, seed: int = 0) -> Iterator[Outcome]:
-    """The outcomes of each truth and design, of `num_runs` runs each, over all kinds of noise."""
+    """Simulate `num_runs` runs of each truth and design, with each kind of noise in turn."""
     simulator = Simulator(num_prompts, seed)
     for step in STEPS:
         truths = {method: BASE * (1 + step) ** place for place, method in enumerate(METHODS)}
@@ -68,7 +68,7 @@ def simulate(num_runs: int, num_prompts: int = 8, seed: int = 0) -> Iterator[Out
 
 
 def _at(estimates: Mapping[str, Estimate], truths: Mapping[str, float]) -> dict[str, Estimate]:
-    """The estimates of equally fast methods, scaled to these true speedups."""
+    """Scale the estimates of equally fast methods to these true speedups."""
     scaled = {}
     for method, truth in truths.items():
         estimate = estimates[method]

@@ -2,13 +2,13 @@
 
     python -m benchmarks.served_tuning [CASES] [DRIFT]
 
-A case is an engine with a drawn cost of a step by rows, a drawn cost of drafting and drawn
-acceptance. Its blocks take simulated time, each with 5 % of noise. Each start of a server adds a
-noise of DRIFT percent (default: 0). The output has a line per case: the chosen draft tokens by load
-beside the truly best ones, and the break-even load. Then it counts the cells (a case at a load) in
-which the choice is within 3 % of the best, at measured loads and at others, with the smallest speed
-relative to the best and to plain decoding. Last, it counts the cases whose break-even load lies in
-its interval.
+A case is an engine. The cost of its steps, the cost of drafting and the acceptance are drawn at
+random. Its blocks take simulated time, each with 5 % of noise. Each start of a server adds a noise
+of DRIFT percent (default: 0). The output has a line per case: the number of draft tokens chosen at
+each load, the truly best number in parentheses, and the break-even load. Then it counts the cells
+(a case at a load) in which the choice is within 3 % of the best, first at measured loads and then
+at others. It also shows the smallest speed relative to the best and to plain decoding. Last, it
+counts the cases whose true break-even load lies in the interval of the measured one.
 
 A step at a load of n requests, with drafts of K tokens, takes
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -36,25 +36,25 @@ from specbench.tune.served.measuring import PASSES, tune_methods
 from specbench.tune.served.run_bench import SHORT_TOKENS
 
 LOADS = (1, 4, 16, 64)
-"""Requests at once."""
+"""Measured loads, in requests at once."""
 BETWEEN = (2, 8, 32)
 """Loads that are not measured."""
 NUM_CASES = 20
 NUM_TASKS = 6
-"""Blocks of a size at a load in one pass."""
+"""Number of blocks that a number of draft tokens gets at each load in one pass."""
 NOISE = 0.05
 """Standard deviation of the logarithm of a block's time."""
 NUM_ANSWERS = 64
-"""Answers of a block."""
+"""Number of answers in a block."""
 ANSWER_TOKENS = 128
-"""Tokens of a whole answer."""
+"""Number of tokens of a whole answer."""
 NEAR = 0.97
 """Least share of the best speed that counts as near."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An engine with a method. Times in seconds."""
+    """An engine with a method. Times are in seconds."""
 
     host_s: float
     """Time of the host per step."""
@@ -67,14 +67,14 @@ class Case:
     draft_row_s: float
     """Further time per request to draft one token."""
     accepted: tuple[float, ...]
-    """The chance that a draft token is accepted if all before it are, by position."""
+    """At each position, the chance that a draft token is accepted if all before it are."""
 
     @classmethod
     def drawn(cls, generator: np.random.Generator) -> Case:
         """A case in which speculation may pay everywhere, nowhere, or up to some load."""
         memory_s = 0.02
         rows_at_once = math.exp(generator.uniform(math.log(6), math.log(200)))
-        row_s = memory_s / rows_at_once  # more rows than these take longer than the weights
+        row_s = memory_s / rows_at_once  # more rows than this take longer than reading the weights
         first = generator.uniform(0.35, 0.9)
         fall = generator.uniform(0.85, 1.0)
         return cls(
@@ -93,7 +93,7 @@ class Case:
         return self.host_s + max(self.memory_s, rows_s) + draft_s
 
     def emitted(self, num_tokens: int) -> float:
-        """Tokens of a step on average."""
+        """Mean number of tokens that a step emits for one request."""
         return 1 + float(np.cumprod(self.accepted[:num_tokens]).sum())
 
     def tokens_per_s(self, num_tokens: int, load: int) -> float:
@@ -103,13 +103,12 @@ class Case:
 
 @dataclass
 class SimulatedBench:
-    """Blocks of a case in simulated time."""
+    """Measures blocks of a case in simulated time."""
 
     case: Case
     generator: np.random.Generator
     drift: float = 0.0
     """Standard deviation of the logarithm of a server's speed, which changes with each start."""
-    num_blocks: int = 0
 
     def measure(
         self,
@@ -134,8 +133,7 @@ class SimulatedBench:
     def _block(
         self, size: DraftSize, load: int, task: str, pass_number: int, answer_tokens: int
     ) -> BlockHeader:
-        """A block of NUM_ANSWERS answers, with their mean number of steps and drawn acceptance."""
-        self.num_blocks += 1
+        """A block of NUM_ANSWERS answers. Acceptance is drawn, the number of steps is the mean."""
         num_tokens = size.num_tokens
         num_steps = round(NUM_ANSWERS * (answer_tokens - 1) / self.case.emitted(num_tokens))
         is_accepted = (
@@ -161,15 +159,14 @@ class SimulatedBench:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a tune for a case, with the truth."""
+    """The result of tuning a case, compared with the truth."""
 
     case: Case
     result: MethodResult
-    num_blocks: int = field(default=0)
 
     @property
     def sizes(self) -> list[int]:
-        """Draft tokens that could be chosen, plain decoding (0) included."""
+        """The numbers of draft tokens that could be chosen. 0 is plain decoding."""
         return [0, *(size.num_tokens for size in self.result.method.sizes)]
 
     def best(self, load: int) -> int:
@@ -189,9 +186,9 @@ class Outcome:
 
     @cached_property
     def true_break_even(self) -> float:
-        """The smallest load at which no draft size is faster than plain decoding.
+        """The smallest load at which no number of draft tokens is faster than plain decoding.
 
-        Between measured loads, the ratio lies on a straight line over the logarithm of the load.
+        Between measured loads, the ratio of speeds is linear in the logarithm of the load.
         """
         ratios = [
             max(self.case.tokens_per_s(num_tokens, load) for num_tokens in self.sizes[1:])
@@ -214,17 +211,17 @@ def tuned_method() -> TunedMethod:
 
 
 def outcomes(num_cases: int, seed: int = 0, drift: float = 0.0) -> Iterator[Outcome]:
-    """The outcomes of drawn cases, with servers that drift. Each case has noise of its own."""
+    """Tune drawn cases, whose servers drift. The noise of a case does not depend on other cases."""
     generator = np.random.default_rng(seed)
     for number in range(num_cases):
         noise = np.random.default_rng([seed, number])
         bench = SimulatedBench(Case.drawn(generator), noise, drift)
         (result,) = tune_methods(bench, [tuned_method()], LOADS, PASSES)
-        yield Outcome(bench.case, result, bench.num_blocks)
+        yield Outcome(bench.case, result)
 
 
 def main(num_cases: int = NUM_CASES, drift_percent: int = 0) -> None:
-    """Print the outcomes of cases, and their shares."""
+    """Print the outcome of each case, and the counts over all cases."""
     all_outcomes = list(outcomes(num_cases, drift=drift_percent / 100))
     print(f"requests at once: {', '.join(map(str, LOADS))}; K chosen (truly best)")
     for number, outcome in enumerate(all_outcomes, start=1):

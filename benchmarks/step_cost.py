@@ -6,22 +6,23 @@
 M is `tiny`, a folder, or a model of `specbench list models`, which gets random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
 Every round times steps over each number of rows, with our kernels and with torch's operations. A
-ratio is the median over rounds. The limit of a step is the longer of two times: to read the weights
-once, and to multiply them with the rows at the speed of a large product by torch (the faster one of
-this number format and float32). Both speeds are measured in every round, and the highest are used.
-The table also has the share of a step's time that each phase takes (see `run --phases`).
+ratio is the median over rounds. The limit of a step is the longer of two times: the time to read
+the weights once, and the time to multiply them with the rows. The latter assumes the speed of a
+large product in torch, in this number format or in float32, whichever is faster. Both speeds are
+measured in every round, and the highest are used. The table also has the share of a step's time
+that each phase takes (see `run --phases`).
 
-A draft level has ten nodes of an EAGLE-3 head with a vocabulary of 4,096. Its time is a fourth of
-the difference between drafts of depth 5 and of depth 1. With `--neighbour`, another process keeps
-one core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and llama.cpp's
-time per token is printed below the table.
+A draft level is ten nodes of an EAGLE-3 head with a vocabulary of 4,096. Its time is a fourth of
+the difference between a draft of depth 5 and a draft of depth 1. With `--neighbour`, another
+process keeps one core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and
+llama.cpp's time per token is printed below the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specbench
-from benchmarks.peers import neighbour, served
+from benchmarks.neighbour import neighbour
+from benchmarks.peers import served
 from specbench.engine.clock import PHASES, HostStopwatch, Phase
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter, State
@@ -76,11 +78,12 @@ class WrongTokens(Drafter):
 
 @dataclass(frozen=True)
 class Timed:
-    """Means per step of one completion: seconds, tokens, and seconds of each phase."""
+    """Means per step of one completion."""
 
     step_s: float
     mat: float
     phases: Mapping[Phase, float]
+    """Seconds of each phase."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +113,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def llama_cpp(stack: ExitStack, given: argparse.Namespace, threads: int) -> LlamaCpp | None:
-    """A call that gives llama.cpp's seconds per token after a prompt; None without a GGUF file."""
+    """A function that measures llama.cpp's seconds per token after a prompt.
+
+    None if no GGUF file is given.
+    """
     if given.gguf is None:
         return None
     flags = ("--threads", threads, "--threads-batch", threads)
@@ -124,7 +130,7 @@ def llama_cpp(stack: ExitStack, given: argparse.Namespace, threads: int) -> Llam
 
 
 def heads_of(target: Target) -> dict[int, Drafter]:
-    """Drafters of EAGLE-3 with an untrained head, by the depth of their drafts."""
+    """EAGLE-3's drafters with an untrained head. The keys are the depths of their drafts."""
     method = get("eagle3")
     with TemporaryDirectory() as folder:
         ids = torch.arange(min(DRAFT_VOCAB, target.vocab_size))
@@ -135,7 +141,7 @@ def heads_of(target: Target) -> dict[int, Drafter]:
 
 
 def load(model: str, dtype: torch.dtype, execution: Execution) -> Target:
-    """The target of a folder, `tiny`, or random weights of a known model's shape."""
+    """Load `tiny` or the model of a folder, or make random weights in a known model's shape."""
     path = TINY / "target" if model == "tiny" else Path(model)
     if path.is_dir():
         return load_target(path, dtype=dtype, device=CPU, execution=execution)
@@ -147,7 +153,7 @@ def load(model: str, dtype: torch.dtype, execution: Execution) -> Target:
 
 
 def config_of(shape: Shape) -> LlamaConfig:
-    """A config of the shape. In small models, the output head is the embedding."""
+    """A Llama config of this shape. In small models, the output head is the embedding."""
     return LlamaConfig(
         hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
         num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
@@ -164,7 +170,7 @@ def table(
     dtype: torch.dtype,
     llama_token_s: LlamaCpp | None,
 ) -> list[str]:
-    """The lines of the table for torch's present number of threads."""
+    """Measure with torch's present number of threads, and return the lines of the table."""
     native_target = targets["ours"]
     request = Request(
         tuple(i % (native_target.vocab_size - 9) + 5 for i in range(given.prompt)), given.steps + 1,
@@ -221,7 +227,10 @@ def table(
 def line_of_rows(
     num_rows: int, times: Mapping[tuple[str, int], Sequence[Timed]], limit_s: float
 ) -> str:
-    """The table's line for steps of `num_rows` rows. `times` is by implementation and rows."""
+    """The table's line for steps of `num_rows` rows.
+
+    A key of `times` is the name of the operations ("ours" or "torch") and the number of rows.
+    """
     native_times, vanilla_times = times["ours", num_rows], times["ours", 1]
     ratios = [
         timed.step_s / base.step_s for timed, base in zip(native_times, vanilla_times, strict=True)
@@ -244,7 +253,7 @@ def line_of_rows(
 
 
 def steps(target: Target, drafter: Drafter, request: Request) -> Timed:
-    """Complete the request once."""
+    """Complete the request once, and return the means per step."""
     done = decode(target, drafter, request, stopwatch=HostStopwatch())
     count = len(done.steps)
     phases = {name: getattr(done.phases, f"{name}_s") / count for name in PHASES}
@@ -253,16 +262,10 @@ def steps(target: Target, drafter: Drafter, request: Request) -> Timed:
 
 
 def product_speed(dtype: torch.dtype) -> float:
-    """Operations/s of a large product by torch: the fastest of three."""
+    """Operations/s of a large product in torch, from the fastest of three."""
     a = torch.ones(PRODUCT, PRODUCT, dtype=dtype)
-    return 2 * PRODUCT**3 / min(seconds(lambda: a @ a) for _ in range(3))
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Seconds of a call."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    seconds = timeit.repeat(lambda: a @ a, number=1, repeat=3)
+    return 2 * PRODUCT**3 / min(seconds)
 
 
 if __name__ == "__main__":

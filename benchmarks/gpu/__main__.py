@@ -13,16 +13,16 @@ NEEDED = {
         "jinja2", "typer", "rich", "psutil", "pytest", "hypothesis",
     )
 } | {"pynvml": "nvidia-ml-py"}  # fmt: skip
-"""Modules that the rows import, and their packages. Prompts of the Hub and servers need more."""
+"""Modules that the rows import, and their packages. The Hub's prompts and servers need more."""
 
 
 def missing() -> list[str]:
-    """The packages that are not installed."""
+    """The names of needed packages that are not installed."""
     return [package for module, package in NEEDED.items() if find_spec(module) is None]
 
 
 def main() -> int:
-    """Run the suite, unless packages are missing."""
+    """Run the suite, or name the packages that are missing."""
     if names := missing():
         words = " ".join(names)
         print(f"Not installed: {words}. docs/gpu.md says how to install them.", file=sys.stderr)

@@ -1,13 +1,14 @@
-"""Steps far into a long context: the time of a forward against the bytes that it must read.
+"""Steps far into a long context: the time of a forward, compared with the bytes that it must read.
 
     python -m benchmarks.gpu.contexts --model M [--contexts 8192 32768] [--out FILE.jsonl]
 
 It uses a stand-in with a long enough context. One prompt of random tokens fills the cache. A
 step reads the weights, and the keys and values of the whole context. Its logits are compared with
-the logits after a prompt that is longer by a path of its tree. The exit status is 1 if they differ.
+the logits after a longer prompt, which also has the tokens on a path of the step's tree. The exit
+status is 1 if they differ.
 
-A model that cannot hold tiny (norms of queries, sinks, a clamped activation) has random weights,
-whose logits say nothing: its times alone are measured, and the figures say so.
+A model that cannot hold tiny (because of norms of queries, sinks, or a clamped activation) gets
+random weights. Its logits mean nothing, so only its times are measured, and the figures say so.
 """
 
 from __future__ import annotations
@@ -45,26 +46,27 @@ from specbench.zoo.stand_in.plan import ARCHITECTURES
 ROWS = (1, 6, 26, 60)
 ROUNDS, STEPS = 5, 4
 EXTRA_ROWS = 256
-"""Cache rows after the context, for trees and for the bucket that they end in."""
+"""Number of cache rows after the context, for trees and for the bucket that they end in."""
 NUM_WORDS = 2048
-"""Words of tiny. In a stand-in no others have a meaning, so prompts and logits use only these."""
+"""Number of tiny's words. Only these have a meaning in a stand-in, so prompts and logits use them.
+"""
 ALLOWED_DIFFERENCES = {torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.03}
 """Largest difference between a step's and a prompt's logits that counts as rounding.
 
-In bfloat16, 24 steps of tiny differ by at most 0.03. If an eighth of the context is left out, or 64
-of its 300 to 1700 tokens, the steps of one of several trees differ by at least 0.07.
+In bfloat16, the logits of 24 steps of tiny differ by at most 0.03. If a step leaves out an eighth
+of the context, or 64 of its 300 to 1700 tokens, one of several trees differs by at least 0.07.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RandomWeights:
-    """Weights of noise in the shape of a config: a `WeightSource` whose times alone count."""
+    """A `WeightSource` of random weights in the shape of a config, for times alone."""
 
     name: str
     config: Mapping[str, Any]
 
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by its name; norms multiply by one."""
+        """Yield the name of each tensor and the tensor. The weights of norms are one."""
         generator = torch.Generator(device).manual_seed(0)
         model = without_weights(AutoConfig.for_model(**self.config), dtype)
         for name, parameter in model.named_parameters():
@@ -76,7 +78,7 @@ class RandomWeights:
 @torch.inference_mode()
 @without_cudnn_attention()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and write the figures of each context."""
+    """Measure, and write the figures of each context as a line of JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="llama3-8b")
     parser.add_argument("--device", default="cuda")
@@ -119,10 +121,10 @@ def drawn_ids(target: Target, length: int) -> list[int]:
 
 
 def measure(target: Target, prompt_ids: Sequence[int], weights: RooflineHeader) -> dict[str, Any]:
-    """Times of a prefill, and of steps over several numbers of rows after it.
+    """Time a prefill, and steps over several numbers of rows after it.
 
-    `share` is the speed at which weights and cache are read / the bandwidth. It is None for several
-    rows of a mixture of experts, which read an unknown number of them.
+    `share` is the speed at which weights and cache are read, divided by the bandwidth. It is None
+    for several rows of a mixture of experts, because the number of experts they read is unknown.
     """
     clock = DeviceClock(target.device)
     prefill_s = _seconds(lambda: target.prefill(prompt_ids, num_new=EXTRA_ROWS), clock, rounds=2)
@@ -144,10 +146,10 @@ def measure(target: Target, prompt_ids: Sequence[int], weights: RooflineHeader) 
 
 
 def differences(target: Target, prompt_ids: Sequence[int]) -> dict[int, float]:
-    """Differences of a step's logits from the logits after a longer prompt, by the step's rows.
+    """Compare a step's logits with the logits after a longer prompt, for each number of rows.
 
-    A difference is |step - prompt| / |prompt|, of logits less their mean. The step's tree has two
-    branches. The prompt is longer by the path to its last node.
+    A difference is |step - prompt| / |prompt|, where the mean is subtracted from the logits first.
+    The step's tree has two branches. The longer prompt ends with the path to the tree's last node.
     """
     target.prefill(prompt_ids, num_new=EXTRA_ROWS)
     trees = {num_rows: _two_branches(num_rows, target.device) for num_rows in ROWS}
@@ -161,13 +163,13 @@ def differences(target: Target, prompt_ids: Sequence[int]) -> dict[int, float]:
 
 
 def _centred(forward: Forward) -> Tensor:
-    """The last row's logits of tiny's words, less their mean."""
+    """The last row's logits of tiny's words, minus their mean."""
     logits = forward.logits[-1, :NUM_WORDS].float()
     return logits - logits.mean()
 
 
 def _two_branches(num_rows: int, device: torch.device) -> DraftTree:
-    """A tree whose nodes are the children of the nodes two before them."""
+    """A tree of two branches: the parent of each node is the node two places before it."""
     layout = TreeLayout.from_parents([max(node - 2, 0) for node in range(num_rows)], device)
     return DraftTree(torch.arange(5, 5 + num_rows, device=device), layout, num_rows)
 
@@ -178,7 +180,7 @@ def _run_steps(target: Target, tree: DraftTree) -> None:
 
 
 def _seconds(work: Callable[[], object], clock: DeviceClock, rounds: int) -> float:
-    """Median seconds, without a first round that loads kernels and captures graphs."""
+    """The median seconds of `work`. A first round, which loads kernels, is not counted."""
     work()
     times = []
     for _ in range(rounds):
@@ -189,9 +191,9 @@ def _seconds(work: Callable[[], object], clock: DeviceClock, rounds: int) -> flo
 
 
 def source_of(card: ModelCard, context: int) -> WeightSource | Path:
-    """A model's stand-in with this context, or random weights if it cannot hold tiny.
+    """A model's stand-in with this context, or random weights if the model cannot hold tiny.
 
-    An embedded model is loaded itself, with its own context.
+    For an embedded model, the result is the model's own folder, and its context stays as it is.
     """
     if card.is_embedded:
         return Path(card.repo)

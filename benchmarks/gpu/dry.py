@@ -1,4 +1,4 @@
-"""The dry run: each row of the suite, smaller and on a CPU, to check that it writes its figures."""
+"""The dry run: small rows on a CPU, which check that each row of the suite writes its figures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.gpu.row import Row
 from benchmarks.gpu.rows import EXPLAINED, HALF_OF_MIXTRAL, MODELS, REAL_MODEL, SELECTED, TASK
 
 SMALL_MIXTRAL = "benchmarks/gpu/shapes/small-mixtral"
-"""The smallest mixture of experts that holds tiny."""
+"""The smallest mixture of experts that can hold tiny."""
 SELECTED_TESTS = "equal_a_sort or a_capture_refuses"
 """Tests that take seconds without a GPU, as an expression of pytest's -k."""
 NUM_NEW = 4
-"""Tokens of an answer."""
+"""Number of tokens of an answer."""
 WORDS = {
     **dict.fromkeys((*MODELS, REAL_MODEL), "tiny"),
     "cuda": "cpu",
@@ -29,15 +29,15 @@ ADDED_WORDS = {
     "layers": ("--rows", "1"),
     "products": ("--rows", "2", "--cached", "16"),
 }
-"""Words that commands have at their end, by the kind of row."""
+"""Words that are added at the end of a command. The key is the kind of row."""
 USUAL_S = 200.0
-"""Usual time of a row: its limit is three times as long, enough for a busy machine."""
+"""Usual seconds of a row. The limit is three times as long, which is enough on a busy machine."""
 LAYERS_OF = REAL_MODEL
-"""The model whose layers are timed: tiny has no shape."""
+"""The model whose layers are timed, because tiny's card has no shape."""
 
 
 def small(row: Row) -> Row:
-    """The row made so small that it takes seconds without a GPU. It has to be complete."""
+    """A copy of the row that is so small that it takes seconds without a GPU. It is required."""
     if row.spec is None:
         words = {**WORDS, **dict.fromkeys(MODELS, LAYERS_OF)} if row.kind == "layers" else WORDS
         command = (*(words.get(word, word) for word in row.command), *ADDED_WORDS.get(row.kind, ()))

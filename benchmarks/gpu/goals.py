@@ -15,15 +15,14 @@ from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 
 _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}
-
-
+"""Comparison of a goal -> its operator, of the value and the bound."""
 GOAL_CARD = "H100"
 """The card that goals in milliseconds are for. Goals that are shares hold for any card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on figures of runs; `row` and `figure` are patterns of names."""
+    """A bound on figures of runs. `row` and `figure` are patterns for names of rows and figures."""
 
     text: str
     row: str
@@ -33,7 +32,7 @@ class Goal:
     is_bug: bool = False
     """True if a run that misses the goal shows a bug, not slow code."""
     card: str = ""
-    """A part of the name of the card that the bound is for; empty for any card."""
+    """Part of the name of the card that the bound is for. Empty if the bound is for any card."""
 
 
 RECORD = "record-vicuna-13b"
@@ -58,16 +57,17 @@ GOALS = (
     Goal("captures while samples are timed", "*", "num_late", "=", 0, is_bug=True),
 )  # fmt: skip
 SHORT_PROMPT = 64
-"""Most tokens of a short prompt."""
+"""Largest number of tokens of a short prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal and its worst figure in a row of the suite; None if it was not measured."""
+    """A goal and its worst figure in a row of the suite."""
 
     goal: Goal
     row: str
     value: float | None = None
+    """The worst figure, or None if the goal was not measured."""
     card: str = ""
     """Name of the run's card."""
 
@@ -91,7 +91,7 @@ class Judged:
 
 
 def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
-    """Judge every goal in each run it applies to. A figure counts once, for its first goal."""
+    """Judge every goal in each run that it applies to. A figure counts only for its first goal."""
     stored = {name: path for name, path in runs.items() if (path / HEADER).exists()}
     remaining = {name: figures(path) for name, path in stored.items()}
     for goal in GOALS:
@@ -108,7 +108,7 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
 
 
 def card_of(path: Path) -> str:
-    """The name of a run's GPU; empty on a CPU."""
+    """The name of a run's GPU, or "" for a run on a CPU."""
     names = read_run(path).header.environment.torch.devices
     return names[0] if names else ""
 
@@ -154,7 +154,7 @@ def figures(path: Path) -> dict[str, float]:
 
 
 def _prompt_ms(run: Run, method: str) -> float | None:
-    """Median milliseconds of a method's short prompts; None if it has none."""
+    """Median milliseconds of a method's prefills of short prompts, or None if there is none."""
     seconds = [
         record.prefill_s
         for record in run.records

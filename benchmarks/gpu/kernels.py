@@ -1,11 +1,12 @@
-"""Compile the kernels of the suite in parallel into Triton's cache, so that no run waits for them.
+"""Compile the suite's kernels in parallel into Triton's cache, so that no run waits for them.
 
     python -m benchmarks.gpu.kernels [--model M ...] [--dtype bfloat16] [--processes N]
                                      [--capability 90] [--most N]
 
-To list the kernels that they need, the start-up check and the layers of each model run on tensors
-without memory, and launch nothing. Processes without a GPU compile the kernels. With `--capability`
-no GPU is needed at all, and with `--most` only the first kernels are compiled.
+To list the kernels that the suite needs, it runs the start-up check and the layers of each model on
+tensors without memory, which launches nothing. Processes that use no GPU then compile the kernels.
+With `--capability`, the machine needs no GPU at all. With `--most`, only the first kernels are
+compiled.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ from specbench.types import Shape
 
 ROWS = (1, 6, 10, 16, 26, 60, 64)
 """Numbers of rows in steps. A kernel may have variants for one row and for multiples of 16."""
-CACHED, TOP = 500, 10
-"""Rows in the cache, and tokens of a top-k."""
+CACHED = 500
+"""Number of rows in the cache."""
+TOP = 10
+"""Number of tokens of a top-k."""
 PROCESSORS = 132
-"""Number of processors that is assumed without a GPU: an H100's."""
+"""The number of processors of an H100, which is assumed if there is no GPU."""
 NOWHERE = torch.device("meta")
-"""The device of the operations' tensors, without memory: kernels are compiled and not run."""
+"""The device of the operations' tensors. They have no memory, because no kernel runs."""
 
 
 class Kernel(NamedTuple):
-    """A kernel of a module, and the arguments to compile it for, as Triton writes them."""
+    """A kernel of a module. `arguments` says what to compile it for, in Triton's own format."""
 
     module: str
     name: str
@@ -70,7 +73,7 @@ class Offline:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the kernels, and compile them; returns 1 if one does not compile."""
+    """List the kernels and compile them. Returns 1 if a kernel does not compile."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--dtype", default="bfloat16")
@@ -99,14 +102,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @torch.inference_mode()
 def check(ops: TritonOps, dtype: torch.dtype, device: torch.device = NOWHERE) -> None:
-    """Call the operations as the start-up check does."""
+    """Call the operations in the same way as the start-up check."""
     for num_rows, heads in TRIED:
         Trial(num_rows, heads, device, dtype).run(ops)
 
 
 @torch.inference_mode()
 def layers(ops: TritonOps, shape: Shape, dtype: torch.dtype) -> None:
-    """Call the operations of a layer, and those on logits."""
+    """Call the operations of a layer, and the operations on logits."""
     first = _layers(shape, CACHED, NOWHERE, dtype)[:1]
     head = torch.empty(shape.vocab_size, shape.hidden_size, device=NOWHERE, dtype=dtype)
     for num_rows in ROWS:
@@ -118,7 +121,7 @@ def layers(ops: TritonOps, shape: Shape, dtype: torch.dtype) -> None:
 
 @contextmanager
 def listed() -> Iterator[dict[Kernel, None]]:
-    """The kernels that are called within the block, which neither compiles nor launches them."""
+    """Collect the kernels that are called within the block, and neither compile nor launch them."""
     kernels: dict[Kernel, None] = {}
 
     def note(*, fn: Any, compile: Any, **rest: Any) -> bool:
@@ -136,7 +139,7 @@ def listed() -> Iterator[dict[Kernel, None]]:
 def compile_all(
     kernels: Sequence[Kernel], target: Any, num_processes: int, say: Callable[[str], object]
 ) -> list[str]:
-    """Compile kernels for a GPU in several processes; returns the reasons of failures."""
+    """Compile kernels for a GPU in several processes, and return the reasons of failures."""
     began, failures = time.monotonic(), []
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, spawning, use, (target,)) as pool:
@@ -150,7 +153,7 @@ def compile_all(
 
 
 def use(target: Any) -> None:
-    """Compile for this GPU in this process."""
+    """Let this process compile for this GPU."""
     driver.set_active(Offline(target))
 
 

@@ -1,4 +1,4 @@
-"""A large file in pieces that travel one by one, with a manifest that tells if all arrived."""
+"""Large files in pieces that are sent one by one, with a manifest that shows if all arrived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN = "Send the pieces again."
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a file, in a file of its own."""
+    """A part of a large file, which is stored in a file of its own."""
 
     name: str
     sha256: str
@@ -46,7 +46,7 @@ def split(file: Path, folder: Path, most_bytes: int) -> Manifest:
 
 
 def take(folder: Path, kept: Path) -> list[str]:
-    """Copy the pieces of a folder to the folder that collects them. Returns the missing ones.
+    """Copy a folder's pieces to the folder that collects them, and return those still missing.
 
     Raises:
         UserError: a piece is damaged, or the folder has no manifest.
@@ -63,7 +63,7 @@ def take(folder: Path, kept: Path) -> list[str]:
 
 
 def join(folder: Path, out: Path) -> Path:
-    """Write the file of a folder's pieces into the folder `out`, and return its path.
+    """Join a folder's pieces to a file in the folder `out`, and return the path of the file.
 
     Raises:
         UserError: a piece is missing or damaged.

@@ -1,4 +1,4 @@
-"""The rows that fit into the minutes on a GPU, and the call in which each row runs."""
+"""Plan which rows fit into some minutes on a GPU, and in which call each row runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import NamedTuple
 from benchmarks.gpu.row import Row
 
 CALL_S = 540.0
-"""Seconds of a call: ten minutes, less the time to send and fetch files."""
+"""Seconds of a call: ten minutes minus the time to send and fetch files."""
 START_S = 90.0
 """Seconds until a machine has started and has the files."""
 NUM_STARTS = 2
-"""Visits to the machine, each with a start."""
+"""Number of times that the machine starts."""
 
 
 class Plan(NamedTuple):
-    """Rows by call, and rows that do not fit."""
+    """The rows that run, and the rows that do not fit."""
 
     calls: list[list[Row]]
+    """The rows of each call."""
     not_run: list[Row]
 
 
 def make_plan(rows: Sequence[Row], minutes: float, call_s: float = CALL_S) -> Plan:
-    """Fill calls of `call_s` seconds with rows in their order, within `minutes` in all.
+    """Fill calls of `call_s` seconds with rows, in order, until `minutes` are used.
 
-    A row that does not fit is left out, with the rows that read its results. Later and shorter
-    rows may still fit.
+    A row that does not fit is left out, and so are the rows that read its results. Later rows that
+    are shorter may still fit.
     """
     left_s = 60 * minutes - NUM_STARTS * START_S
     plan = Plan([], [])
@@ -46,7 +47,7 @@ def make_plan(rows: Sequence[Row], minutes: float, call_s: float = CALL_S) -> Pl
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as lines: the rows of each call with their seconds, and rows that are not run."""
+    """The plan as text: the rows of each call with their seconds, and the rows that do not run."""
     lines = []
     total_s = NUM_STARTS * START_S
     for number, rows in enumerate(plan.calls, 1):

@@ -20,13 +20,15 @@ from specbench.measure.suite.apart import Order, complete_apart
 from specbench.measure.suite.process import run_tried
 
 COLD = 3
-"""Time limit of a row / its usual time: enough to fill the kernel cache and to make a model."""
+"""Time limit of a row divided by its usual time. It leaves time to compile kernels and to make a
+model.
+"""
 LEAST_S = 90.0
-"""No run begins with less time left: it could not load its model."""
+"""No run begins with fewer seconds left, because it could not load its model."""
 
 
 class Figures(NamedTuple):
-    """A file in a command's folder, and an expression that is found in it."""
+    """A file in a command's folder, and a regular expression that must match a part of it."""
 
     file: str
     pattern: str
@@ -34,15 +36,15 @@ class Figures(NamedTuple):
 
 ANY_OUTPUT = Figures("log.txt", r"\S")
 PASSED_TESTS = Figures("log.txt", r"\b[1-9]\d* passed")
-"""At least one test ran and passed."""
+"""Shows that at least one test passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run if it has a spec, else a command, in which "{}" stands for the row's folder.
+    """A row of the suite. It is a run if it has a `spec`, and a command otherwise.
 
-    `settles` is its purpose. It usually takes `usual_s` seconds, and a command begins only if the
-    call has that much time left.
+    In a command, "{}" stands for the row's folder. `settles` is the purpose of the row. A row
+    usually takes `usual_s` seconds. A command begins only if the call has that much time left.
     """
 
     name: str
@@ -52,9 +54,9 @@ class Row:
     command: tuple[str, ...] = ()
     is_required: bool = True
     after: str = ""
-    """The row whose results it reads. It waits until that row is complete."""
+    """Name of the row whose results this row reads. This row waits until that row is complete."""
     figures: Figures = ANY_OUTPUT
-    """The file of figures that a command writes. The row fails without them."""
+    """The figures that a command writes to a file. Without them, the row fails."""
 
     @property
     def kind(self) -> str:
@@ -66,12 +68,12 @@ class Row:
 
     @property
     def least_s(self) -> float:
-        """Seconds that a call must have left. A run needs few, since the next call continues it."""
+        """Seconds that a call must have left. A run needs few: the next call can continue it."""
         return min(self.usual_s, LEAST_S) if self.spec else self.usual_s
 
 
 def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
-    """Run one row, at most twice and in the time left. Returns its line for rows.jsonl."""
+    """Run a row, at most twice, within `left_s` seconds. Returns the row's line for rows.jsonl."""
     began, status, reason = time.monotonic(), "ok", ""
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -104,7 +106,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
 
 
 def check_energy(row: Row, folder: Path) -> None:
-    """Check that a run on a GPU that should measure energy has measured it.
+    """If the row is a run on a GPU that measures energy, check that each method has its energy.
 
     Raises:
         SpecbenchError: a method has no energy.
@@ -119,7 +121,7 @@ def check_energy(row: Row, folder: Path) -> None:
 
 
 def check_figures(row: Row, folder: Path) -> None:
-    """Check that a row left its figures: a run its answers, a command the file that it names.
+    """Check that a run has answers of each method, or that a command has written its figures.
 
     Raises:
         SpecbenchError: the row is empty, or all of its tests were skipped.
@@ -139,7 +141,7 @@ def check_figures(row: Row, folder: Path) -> None:
 
 
 def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, Any]]:
-    """The last line of each row that ended with these settings."""
+    """The last line of each row, by the row's name, among the rows that ran with these settings."""
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     lines = text.splitlines(keepends=True)
     ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not half a line

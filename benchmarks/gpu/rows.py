@@ -18,7 +18,7 @@ from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 
 MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")
-"""Models of the suite; the first one is measured most closely, and recorded."""
+"""Models of the suite. The first one has the most rows, and its run is recorded."""
 TESTS = {
     "tests-kernels": ("tests/engine/kernels",),
     "tests-steps": (
@@ -26,13 +26,14 @@ TESTS = {
         "--ignore=tests/engine/kernels",
     ),
 }  # fmt: skip
-"""Tests that run on a GPU: captures, and races of overlapped launches."""
+"""Arguments of pytest for each row of tests. They test captures, and races of overlapped launches.
+"""
 SELECTED = "(gpu or kernels) and not (compile or native)"
-"""Expression of pytest's -k for the tests that need a GPU and the tests of kernels that use it."""
+"""Expression of pytest's -k for the tests that need a GPU, and the tests of kernels that use it."""
 TASK = ("gsm8k",)
-"""The task of the runs that only explain others."""
+"""The task of the runs that only explain other runs."""
 RECORDED_PROMPTS = 4
-"""Prompts per task of the run to record: 28 answers per method already give 0.4 %."""
+"""Prompts per task in the run to record. 28 answers per method already give an error of 0.4 %."""
 METHODS = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
     "recycling", "sam", "suffix",
@@ -50,13 +51,13 @@ METERED = ("vanilla", "sps", "pld", "eagle2", "eagle3")
 OTHERS_MODEL = "llama3-8b"
 """The model for which SGLang publishes figures."""
 HALF_OF_MIXTRAL = "benchmarks/gpu/shapes/half-of-mixtral-8x7b"
-"""Mixtral 8x7B with half its layers: the 93 GB of all layers do not fit into 80 GB."""
+"""Mixtral 8x7B with half of its layers, because the 93 GB of all layers do not fit into 80 GB."""
 REAL_MODEL = "smollm2-135m"
-"""The model whose weights a package brings, without the Hub."""
+"""The model whose real weights come in a package, without the Hub."""
 
 
 class Part(NamedTuple):
-    """A variant of a run, which explains a part of its speed."""
+    """A variant of a run that explains a part of its speed."""
 
     kind: str
     settles: str
@@ -74,7 +75,7 @@ EAGER = Part("eager", "steps without graphs", 60, {"execution": "eager"})
 
 
 def all_rows(given: argparse.Namespace) -> list[Row]:
-    """Every row, the most important first: rows that fit into half an hour, then the others."""
+    """Every row, in order of importance. The first rows fit into half an hour."""
     first, *others = given.model
     rows = [
         *_preparing(given),
@@ -117,7 +118,7 @@ def _preparing(given: argparse.Namespace) -> list[Row]:
 
 
 def _checked(name: str, spec: RunSpec, settles: str, run_s: float, audit_s: float) -> list[Row]:
-    """A run, and the audit of its tokens."""
+    """The row of a run, and the row that audits its tokens."""
     run = f"run-{name}"
     return [Row(run, settles, run_s, spec), _audit(run, audit_s)]
 
@@ -131,7 +132,7 @@ def _audit(run: str, usual_s: float) -> Row:
 
 
 def _spec(model: str, given: argparse.Namespace) -> RunSpec:
-    """The spec that runs of a model start from: a stand-in, if the model has no weights here."""
+    """The spec that a model's runs start from. A model without weights here uses a stand-in."""
     has_weights = find_model(model).is_embedded or model == REAL_MODEL
     return RunSpec(
         model, limit=given.limit, max_new_tokens=given.max_new_tokens, device=given.device,
@@ -169,7 +170,7 @@ def _part(part: Part, name: str, spec: RunSpec) -> Row:
 
 
 def _published(model: str, given: argparse.Namespace) -> list[Row]:
-    """Rows about published figures, T = 1, long contexts, and a model with real weights."""
+    """Rows on published figures, T = 1, long contexts, mixtures of experts, and real weights."""
     name = Path(model).name
     one_task = structs.replace(_spec(model, given), tasks=TASK)
     sampled = structs.replace(one_task, temperatures=(1.0,), methods=SAMPLED)
@@ -199,11 +200,16 @@ def _published(model: str, given: argparse.Namespace) -> list[Row]:
 
 def _contexts(model: str, given: argparse.Namespace) -> Row:
     contexts = ["64"] if find_model(model).is_embedded else map(str, given.contexts)
-    where = ("--device", given.device, "--dtype", given.dtype, "--model", model)
     return Row(f"contexts-{Path(model).name}", "steps far into a long context", 60,
         figures=Figures("contexts.jsonl", "step_ms"), command=(
-        "benchmarks.gpu.contexts", *where, "--out", "{}/contexts.jsonl", "--contexts", *contexts,
+        "benchmarks.gpu.contexts", *_where(model, given), "--out", "{}/contexts.jsonl",
+        "--contexts", *contexts,
     ), is_required=False)  # fmt: skip
+
+
+def _where(model: str, given: argparse.Namespace) -> tuple[str, ...]:
+    """The arguments of a command that name its device, dtype and model."""
+    return ("--device", given.device, "--dtype", given.dtype, "--model", model)
 
 
 def _energy(model: str, given: argparse.Namespace) -> Row:
@@ -212,25 +218,18 @@ def _energy(model: str, given: argparse.Namespace) -> Row:
 
 
 def _candidates(model: str, given: argparse.Namespace) -> list[Row]:
-    """Kernels that wait for a measurement. A CPU needs Triton's interpreter for them."""
+    """The row of kernels that wait for a measurement. On a CPU it needs Triton's interpreter."""
     sizes = ("--rows", "2", "--cached", "16") if given.device == "cpu" else ()
     if sizes and find_spec("triton") is None:
         return []
-    where = ("--device", given.device, "--dtype", given.dtype, "--model", model)
-    command = ("benchmarks.gpu.candidates", *where, *sizes, "--out", "{}/products.jsonl")
-    row = Row(
-        f"products-{Path(model).name}",
-        "a candidate for products of 16 to 64 rows",
-        90,
-        command=command,
-        is_required=False,
-        figures=Figures("products.jsonl", "stages.*gain"),
-    )
-    return [row]
+    return [Row(f"products-{Path(model).name}", "a candidate for products of 16 to 64 rows", 90,
+        figures=Figures("products.jsonl", "stages.*gain"), command=(
+        "benchmarks.gpu.candidates", *_where(model, given), *sizes, "--out", "{}/products.jsonl",
+    ), is_required=False)]  # fmt: skip
 
 
 def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
-    """Rows about the first model that need more than half an hour."""
+    """Rows about the first model that no longer fit into half an hour."""
     name = Path(model).name
     one_task = structs.replace(_spec(model, given), tasks=TASK, methods=EXPLAINED)
     compared = [part for part in (*PARTS, EAGER) if "phases" not in part.changes]  # other work
@@ -247,22 +246,21 @@ def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
 def _layers(model: str, given: argparse.Namespace) -> list[Row]:
     if find_model(model).shape is None:
         return []
-    where = ("--device", given.device, "--dtype", given.dtype, "--model", model)
     return [Row(f"layers-{Path(model).name}", "speed of each operation of a layer", 60,
         figures=Figures("layers.jsonl", r"\S"), command=(
-        "benchmarks.layer_time", *where, "--out", "{}/layers.jsonl",
+        "benchmarks.layer_time", *_where(model, given), "--out", "{}/layers.jsonl",
     ), is_required=False)]  # fmt: skip
 
 
 def _of_model(model: str, given: argparse.Namespace) -> list[Row]:
-    """The rows of a further model: every method, its audit, its layers."""
+    """The rows of a further model: a run of every method, its audit, and the model's layers."""
     spec = _spec(model, given)
     checked = _checked(Path(model).name, spec, "every method against its bandwidth bound", 200, 100)
     return [*checked, *_layers(model, given)]
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
-    """The rows with these names, or of these kinds; all if none is given.
+    """The rows whose name or kind is in `only`, or all rows if `only` is empty.
 
     Raises:
         UserError: no row has such a name.

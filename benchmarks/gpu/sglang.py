@@ -1,11 +1,11 @@
-"""Published figures of SGLang beside a run with its trees: a calculation.
+"""Compare SGLang's published figures with figures calculated from a run with the same trees.
 
     python -m benchmarks.gpu.sglang RUN
 
-SGLang published tokens/s of Llama-3.1-8B-Instruct on one H100, and accepted tokens for some
-settings. A stand-in accepts other tokens, but its steps take as long as the model's steps. So
-published accepted tokens / our seconds per step are the tokens/s that this engine would decode. The
-time of prefills is left out.
+SGLang published the tokens/s of Llama-3.1-8B-Instruct on one H100, and the accepted tokens for some
+settings. A stand-in accepts other tokens, but its steps take as long as the model's steps. So the
+published accepted tokens, divided by our seconds per step, are the tokens/s that this engine would
+reach with the real model. The time of prefills is left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class Published(NamedTuple):
     """Figures that SGLang published for one setting."""
 
     method: str
-    """The method with SGLang's tree, as in the run."""
+    """The method with SGLang's tree, as the run names it."""
     tokens_per_s: float | None
+    """None if it was not published."""
     mat: float | None
-    """Tokens per step, the target's own included. None stands for a figure not published."""
+    """Tokens per step, including the target's own token. None if it was not published."""
     source: str
 
 
@@ -42,7 +43,7 @@ PUBLISHED = (
     Published(f"eagle3:{_SMALL_TREE}", None, None, "the tree that its examples begin with"),
 )
 TREES = tuple(dict.fromkeys(entry.method for entry in PUBLISHED if entry.method != "vanilla"))
-"""The methods of the run, beside vanilla."""
+"""The methods of the run, apart from vanilla."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The command of the suite: it runs the rows, or shows them and the plan of their calls."""
+"""The command of the suite. It runs the rows, lists them, or shows the plan of their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from specbench.log.files import LineFile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rows. Returns 0 if the required ones are complete and no bug was found."""
+    """Run the rows. Returns 0 if all required rows are complete and no bug was found."""
     given = _parse(argv)
     try:
         rows = select(all_rows(given), given.only or ())
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(plan_text(make_plan(missing, given.plan, min(CALL_S, given.seconds))))
         return 0
     output.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, which also ends the row
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: it ends the row too
     with closing(LineFile(log)) as file:
         _run(rows, file, settings, given.seconds)
     done = read_rows(log, settings)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(rows: Sequence[Row], log: LineFile, settings: Sequence[object], seconds: float) -> None:
-    """Run the rows that are not complete, as long as the call has time. `log` gets their lines."""
+    """Run the rows that are not complete while the call has time. Their lines go to `log`."""
     output = log.path.parent
     ends = time.monotonic() + seconds
     for row in rows:
@@ -89,7 +89,7 @@ def _is_complete(name: str, done: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def table(rows: Sequence[Row], done: Mapping[str, Mapping[str, Any]]) -> str:
-    """Every row with its usual time, its limit and its result; a star marks required ones."""
+    """A table of all rows: usual time, limit and result. A star marks the required rows."""
     lines = [f"{'row':<24}{'usual':>6}{'limit':>6}  {'status':<8}{'took':>7}  purpose, or reason"]
     for row in rows:
         result = done.get(row.name, {"status": "-", "seconds": "", "reason": ""})
@@ -101,7 +101,7 @@ def table(rows: Sequence[Row], done: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def goals(judged: Sequence[Judged], cards: Sequence[str]) -> str:
-    """The lines of a table: every goal with its worst figure in each run, and the card."""
+    """A table of the goals, each with its worst figure in each run, and the measured cards."""
     measured = " and ".join(cards) or "no card"
     lines = [
         f"Measured on {measured}. Goals that name the {GOAL_CARD} are judged on that card alone.",

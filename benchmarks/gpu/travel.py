@@ -8,10 +8,10 @@
     python -m benchmarks.gpu.travel join DIR --out DIR
     python -m benchmarks.gpu.travel pack RESULTS --out DIR   # an archive in files below 16 MiB
 
-`aside` moves what the suite does not read into build/aside: recorded runs, reports, docs and texts
-of the training; with --zoo also the weights that come with specbench. With a COMMAND it moves
-everything back when the command ends or is stopped. `back` does so at any time. `pack` leaves
-compiled kernels out.
+`aside` moves files that the suite does not read into build/aside: recorded runs, reports, docs and
+the training texts. With --zoo, it also moves the weights that come with specbench. With a COMMAND,
+it moves everything back when the command ends or is stopped. `back` does this at any time. `pack`
+leaves compiled kernels out.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ KERNELS = "triton"
 
 
 def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """The files that travel and their bytes: git's, new ones that git does not ignore, `carried`.
+    """The files that are sent, and the bytes of each.
 
-    Paths are relative to the repository's root.
+    These are the files of git, new files that git does not ignore, and the paths in `carried`. All
+    paths are relative to the repository's root.
     """
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
@@ -55,12 +56,14 @@ def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, 
         files = path.rglob("*") if path.is_dir() else [path]
         paths |= {file.relative_to(root) for file in files}
     for path in sorted(paths):
-        if (root / path).is_file():  # not one that was moved aside
+        if (root / path).is_file():  # git also lists files that were moved aside
             yield path, (root / path).stat().st_size
 
 
 def size_text(root: Path, carried: Sequence[str] = ()) -> str:
-    """The sum of what travels, its largest folders, and a warning if it is nearly too much."""
+    """A text with the size of the files that are sent, the largest folders, and a warning if the
+    size is near the limit.
+    """
     by_folder: Counter[str] = Counter()
     for path, num_bytes in travelling(root, carried):
         by_folder["/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]] += num_bytes
@@ -73,7 +76,7 @@ def size_text(root: Path, carried: Sequence[str] = ()) -> str:
 
 
 def set_aside(root: Path, folders: Sequence[str]) -> None:
-    """Move git's files in these folders into ASIDE. If it is stopped, `back` moves them back."""
+    """Move git's files in these folders to ASIDE. If this is interrupted, `back` restores them."""
     for path, _ in travelling(root):
         if any(path.is_relative_to(folder) for folder in folders):
             kept = root / ASIDE / path
@@ -82,10 +85,10 @@ def set_aside(root: Path, folders: Sequence[str]) -> None:
 
 
 def put_back(root: Path) -> int:
-    """Move all files from ASIDE to their places, and return their number.
+    """Move all files in ASIDE back to their places, and return their number.
 
     Raises:
-        UserError: a place has another file meanwhile. The others are back.
+        UserError: another file has taken the place of a file. All other files are back.
     """
     kept_files = [path for path in (root / ASIDE).rglob("*") if path.is_file()]
     changed = []
@@ -105,7 +108,7 @@ def put_back(root: Path) -> int:
 
 
 def aside(root: Path, folders: Sequence[str], command: Sequence[str]) -> int:
-    """Set folders aside. With a command, run it and put them back, also if it is stopped."""
+    """Set folders aside. With a command, run it, and put the folders back even if it is stopped."""
     if not command:
         set_aside(root, folders)
         return 0
@@ -118,7 +121,7 @@ def aside(root: Path, folders: Sequence[str], command: Sequence[str]) -> int:
 
 
 def pack(results: Path, folder: Path) -> pieces.Manifest:
-    """Pack results without compiled kernels, in files below 16 MiB."""
+    """Pack results, without compiled kernels, into files below 16 MiB."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "results.tgz"
 
@@ -133,7 +136,7 @@ def pack(results: Path, folder: Path) -> pieces.Manifest:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of the usage above."""
+    """Run one of the commands that the module's docstring shows."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     command = words[words.index("--") + 1 :] if "--" in words else []
     given = _parse(words[: words.index("--")] if "--" in words else words)

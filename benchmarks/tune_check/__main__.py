@@ -1,4 +1,4 @@
-"""The command of the check, and its order of work."""
+"""The command of the check. It measures what is missing, in order, and prints the table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from specbench.tune.engine_plan import EnginePlan
 
 METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
 LEAST_AGAIN_S = 60.0
-"""Seconds for the second measurement, if the first one took all the time."""
+"""Least number of seconds for the second measurement, even if the first one took all the time."""
 
 
 def main() -> int:
-    """Measure what is missing, and print the table."""
+    """Check the predictions in several processes, one after the other."""
     parser = argparse.ArgumentParser(description=(package.__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="tiny")
@@ -64,7 +64,7 @@ def check_predictions(arguments: argparse.Namespace) -> None:
     model = CostModel(curve, NUM_RESAMPLES)
     weighed = weighed_settings(profile, model, arguments.settings)
 
-    # Half of the time is for the first run.
+    # The first run gets half of the time.
     vanilla_steps = sum(
         estimate(weights, model, label_in(curve, setting)).vanilla_steps
         for setting, weights in weighed.items()
@@ -77,7 +77,7 @@ def check_predictions(arguments: argparse.Namespace) -> None:
     rows = measured_rows(sweep)
     lines = table_lines(sweep, rows)
 
-    # The rest is for the settings that are measured again.
+    # The settings that are measured again get the rest of the time.
     picks = picks_of(rows)
     picked = [*dict.fromkeys(setting for of_method in picks.values() for setting in of_method)]
     left_s = max(LEAST_AGAIN_S, time_s - (time.perf_counter() - began))

@@ -17,7 +17,8 @@ from specbench.measure.methods import BASELINE
 from specbench.types import Record
 
 Times = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
+"""For each task and sample, the seconds of vanilla and of a setting, summed over turns and passes.
+"""
 
 
 class Speedup(NamedTuple):
@@ -35,7 +36,7 @@ def sample_of(record: Record) -> str:
 
 
 def times_of(run: Run, setting: str) -> Times:
-    """The times of a setting and of vanilla on the same samples."""
+    """The times that vanilla and a setting took on the same samples."""
     wall_s: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for record in run.records:
         if record.is_ok:
@@ -51,19 +52,19 @@ def times_of(run: Run, setting: str) -> Times:
 
 
 def speedup_on(times: Times, samples: Collection[str]) -> Speedup:
-    """The speedup on some samples, without the noise of the machine in its variance."""
+    """The speedup on some samples. Its variance does not include the noise of the machine."""
     ratios = []
     variances = []
     for by_sample in times.values():
         pairs = np.array([pair for sample, pair in by_sample.items() if sample in samples])
         if len(pairs):
-            # The logarithm of a ratio of sums, to first order: sum of (a_i / A - b_i / B)
+            # To first order, log(A / B) changes by the sum over samples of a_i / A - b_i / B.
             baseline_s, setting_s = pairs.sum(0)
             terms = pairs[:, 0] / baseline_s - pairs[:, 1] / setting_s
             unbiased = len(pairs) / max(1, len(pairs) - 1)
             ratios.append(baseline_s / setting_s)
             variances.append((terms**2).sum() * unbiased)
-    weights = np.array(ratios) / sum(ratios)  # of each task's logarithm in the mean's logarithm
+    weights = np.array(ratios) / sum(ratios)  # weight of each task in the logarithm of the mean
     return Speedup(float(np.mean(ratios)), float((weights**2 * variances).sum()))
 
 

@@ -24,17 +24,17 @@ from specbench.tune.replay import replay
 
 @dataclass(frozen=True)
 class Sweep:
-    """The weights of settings by a profile, and the run that measured the settings."""
+    """Settings with their weights, as found from a profile, and the run that measured them."""
 
     profile: Profile
     model: CostModel
     weighed: Mapping[str, DataFrame]
-    """The weights of each setting's costs, a row per sample."""
+    """The weights of each setting's costs. A frame has a row per sample."""
     run: Run
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """The method of each setting, as the curve spells it."""
+        """The method of each setting, as the cost curve spells it."""
         return {setting: label_in(self.model.curve, setting) for setting in self.weighed}
 
     @cached_property
@@ -50,13 +50,13 @@ class Sweep:
     def predicted(
         self, setting: str, samples: Collection[str], model: CostModel | None = None
     ) -> SpeedupEstimate:
-        """The speedup of a setting on some samples, by the costs of the curve or by others."""
+        """Predict the speedup of a setting on some samples, from the costs of `model` if given."""
         weights = self.weighed[setting]
         of_samples = weights[weights.index.isin(samples)]
         return estimate(of_samples, model or self.model, self.labels[setting])
 
     def replayed_mat(self, setting: str) -> float:
-        """The MAT of a setting on the measured samples, by the profile."""
+        """The MAT of a setting on the measured samples, as replayed from the profile."""
         walks = replay(self.profile, setting)
         return mat([walk for walk in walks if walk.prompt.rpartition("/")[0] in self.measured])
 
@@ -70,10 +70,10 @@ def _samples_of(prompts: Collection[str]) -> set[str]:
 
 
 class Row(NamedTuple):
-    """A setting: predicted from one half of the prompts, measured on the other."""
+    """A setting, as predicted from one half of the prompts and measured on the other half."""
 
     label: str
-    """The method as the curve spells it."""
+    """The method, as the cost curve spells it."""
     setting: str
     """The method with its options."""
     predicted: float
@@ -89,7 +89,11 @@ class Row(NamedTuple):
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Logarithmic errors: of the speedup, its parts by prompts and by cost, and of the MAT."""
+        """Logarithmic errors of the speedup and the MAT.
+
+        The order is: the whole error of the speedup, its part from other prompts, its part from
+        wrong costs, and the error of the MAT.
+        """
         return (
             math.log(self.measured / self.predicted),
             math.log(self.predicted_there / self.predicted),
@@ -99,7 +103,7 @@ class Row(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """Settings of a method that are measured again, interleaved."""
+    """The settings of a method that are measured again, interleaved."""
 
     by_prediction: str
     """The setting with the best predicted speedup."""
@@ -110,7 +114,7 @@ class Picks(NamedTuple):
 
 
 def measured_rows(sweep: Sweep) -> list[Row]:
-    """A row per setting."""
+    """The rows of all settings."""
     return [
         Row(
             label=label,
@@ -126,7 +130,7 @@ def measured_rows(sweep: Sweep) -> list[Row]:
 
 
 def picks_of(rows: Sequence[Row]) -> dict[str, Picks]:
-    """The settings of each method that are measured again."""
+    """The settings that are measured again, by method."""
     picks = {}
     for label in dict.fromkeys(row.label for row in rows):
         of_method = [row for row in rows if row.label == label]

@@ -1,4 +1,4 @@
-"""The settings that are predicted and measured, with their names in curves and in records."""
+"""The settings that are predicted and measured, and their names in cost curves and in records."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from specbench.tune.predict import curve_label
 from specbench.tune.replay import replay
 
 PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
-"""An option of a method at its default: naming it enters the same setting again."""
+"""An option of each method at its default value. Naming it enters the same setting again."""
 
 
 def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> dict[str, DataFrame]:
-    """The weights of each method's settings: the paper's if the curve has it, and random ones."""
+    """Choose settings of each method, and return their weights.
+
+    The paper's setting comes first if the curve covers it. The others are drawn at random.
+    """
     draw = Random(0)
     num_per_method = math.ceil(num_settings / max(1, len(model.curve.methods)))
     weighed: dict[str, DataFrame] = {}
@@ -33,7 +36,7 @@ def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> d
         of_method: dict[str, DataFrame] = {}
         for setting in [paper, *draw.sample(others, len(others))]:
             (method,) = profile.methods_of([setting])
-            with suppress(UserError):  # the curve ends before it
+            with suppress(UserError):  # the curve does not cover this setting
                 walks = replay(profile, setting)
                 of_method[setting] = weigh(walks, model, label, method.options.as_dict())
             if len(of_method) == num_per_method:
@@ -43,14 +46,14 @@ def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> d
 
 
 def twins_of(settings: Collection[str]) -> dict[str, str]:
-    """The settings that are entered twice, and the second spelling of each."""
+    """The settings that are entered twice, each with its second spelling."""
     return {
         setting: f"{setting}:{option}" for setting, option in PAIRS.items() if setting in settings
     }
 
 
 def label_in(curve: Curve, setting: str) -> str:
-    """The spelling of a setting's method in a curve."""
+    """The spelling of a setting's method in a cost curve."""
     (entered,) = RunSpec(methods=(setting,)).run_methods
     return curve_label(curve, entered.load())
 

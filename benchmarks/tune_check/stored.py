@@ -1,4 +1,4 @@
-"""The profile, the cost curve and the runs of a check. Stored ones are read, not made again."""
+"""The profile, the cost curve and the runs of a check. They are made once, and then read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specbench.tune.recording import recorded_plan
 
 
 def profile_in(folder: Path, engine_plan: EnginePlan, progress: Lines) -> Profile:
-    """The profile stored in a folder, or a new one."""
+    """The profile that is stored in a folder. A missing profile is recorded."""
     if (folder / PROFILE_FILE).is_file():
         return read_profile(folder)
     profile = recorded_plan(engine_plan, progress, is_named=False)
@@ -30,7 +30,7 @@ def profile_in(folder: Path, engine_plan: EnginePlan, progress: Lines) -> Profil
 
 
 def curve_in(folder: Path, engine_plan: EnginePlan, minutes: float, progress: Lines) -> Curve:
-    """The cost curve stored in a folder, or a new one."""
+    """The cost curve that is stored in a folder. A missing curve is measured."""
     if (folder / CURVE_FILE).is_file():
         return read_curve(folder)
     curve = measured_curve(engine_plan, minutes, progress)
@@ -39,7 +39,10 @@ def curve_in(folder: Path, engine_plan: EnginePlan, minutes: float, progress: Li
 
 
 def run_in(folder: Path, plan: Plan, progress: Lines) -> Run:
-    """An ordinary run of all prompts; a stored one is continued, with its number of passes."""
+    """The ordinary run of all prompts that is stored in a folder. A missing run is made.
+
+    An unfinished run is continued, with the number of passes in its header.
+    """
     if (folder / HEADER).is_file():
         stored = read_run(folder)
         if stored.header.status == "complete":

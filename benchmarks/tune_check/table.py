@@ -21,22 +21,22 @@ from specbench.settings.cost_model import CostModel
 from specbench.settings.speedup import NUM_RESAMPLES
 
 GOAL = 0.05
-"""Largest error of a prediction that is good enough."""
+"""Largest error that a good prediction may have."""
 TIMES_AA = 1.5
-"""A larger error is good enough too, if it is at most this many times an A/A pair's error."""
+"""A larger error is good enough if it is at most this many times the error of an A/A pair."""
 NUM_SPLITS = 200
-"""Random halves of the prompts for the coverage of intervals."""
+"""Number of random halves of the prompts that measure the coverage of intervals."""
 ERROR_NAMES = (
     "of the speedup",
     "by other prompts",
     "by the cost",
     "of the MAT on the same prompts",
 )
-"""Names in the table of the four numbers in `Row.errors`."""
+"""Names of the four numbers in `Row.errors`, as the table shows them."""
 
 
 def table_lines(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
-    """The lines of the table: figures of all settings, then a line per setting."""
+    """The lines of the table: figures over all settings, then a line for each setting."""
     ratio = step_s(sweep.run) / sweep.model.curve.vanilla_s
     errors = np.abs([row.errors for row in rows])  # [settings, 4]
     aa_errors = errors_of_pairs(sweep)
@@ -77,7 +77,7 @@ def errors_of_pairs(sweep: Sweep) -> list[float]:
 
 
 def errors_with_longer_steps(sweep: Sweep, rows: Sequence[Row], ratio: float) -> list[float]:
-    """The error of each row by a curve whose vanilla step takes `ratio` times as long."""
+    """The error of each row if vanilla's step in the curve took `ratio` times as long."""
     longer_model = CostModel(longer_curve(sweep.model.curve, ratio), NUM_RESAMPLES)
     errors = []
     for row in rows:
@@ -87,16 +87,16 @@ def errors_with_longer_steps(sweep: Sweep, rows: Sequence[Row], ratio: float) ->
 
 
 def longer_curve(curve: Curve, ratio: float) -> Curve:
-    """The curve with equal extra time for all steps, so that vanilla's takes `ratio` times as long.
+    """The curve with the same time added to all steps, so that vanilla takes `ratio` times as long.
 
-    Each step reads the weights once, so a change of memory speed adds the same time to all.
+    Each step reads the weights once, so a change of memory speed adds the same time to all steps.
     """
     steps = (np.array(curve.steps) + ratio - 1) / ratio
     return replace_part(curve, steps=steps.tolist())
 
 
 def coverage(sweep: Sweep) -> Iterator[float]:
-    """Per setting, the share of splits in which the interval covers the other half's speedup."""
+    """For each setting, the share of splits whose interval covers the other half's speedup."""
     draw = Random(1)
     samples = sorted(sweep.profiled | sweep.measured)
     splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(NUM_SPLITS)]
@@ -112,7 +112,10 @@ def coverage(sweep: Sweep) -> Iterator[float]:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """Lines of the second measurement: each pick / the sweep's best setting, and / the paper's."""
+    """The lines of the second measurement.
+
+    They compare the speed of each pick with the sweep's best setting, and with the paper's setting.
+    """
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:

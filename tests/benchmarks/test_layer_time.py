@@ -15,7 +15,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from benchmarks import layer_time, peers, step_cost
+from benchmarks import layer_time, neighbour, peers, step_cost
 from specbench.engine.layers.ops import Ops
 from specbench.models.cards import find_model
 from specbench.types import Shape
@@ -73,8 +73,8 @@ def test_a_table_has_a_row_for_each_number_of_rows(
         started.append(subprocess.Popen(command))
         return started[-1]
 
-    monkeypatch.setattr(peers, "Popen", start)
-    monkeypatch.setattr(peers, "SETTLE_S", 0)
+    monkeypatch.setattr(neighbour, "Popen", start)
+    monkeypatch.setattr(neighbour, "SETTLE_S", 0)
     before = torch.get_num_threads()
     words = "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1"
     words += " --neighbour"

@@ -1,5 +1,5 @@
-"""Kernels that wait for a measurement on a GPU, by a row of the suite.
+"""Candidates: kernels that a row of the suite has yet to measure on a GPU.
 
-A candidate that saves 3 % of a whole step enters `specbench/engine/kernels`. Otherwise it is
-removed, and its figures go to docs/decisions.md.
+A candidate that saves 3 % of a whole step moves to `specbench/engine/kernels`. Otherwise it is
+removed, and its figures are kept in docs/decisions.md.
 """

@@ -1,4 +1,4 @@
-"""The command of the candidate. Without a GPU, Triton's interpreter runs it."""
+"""The command that measures the candidate. Without a GPU, Triton's interpreter runs its kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def main() -> int:
-    """Choose the interpreter before anything imports a kernel."""
+    """Choose the interpreter, if needed, before anything imports a kernel. Then measure."""
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
     from benchmarks.gpu.candidates.measure import main as run

@@ -1,14 +1,15 @@
-"""Products of 16 to 64 rows by the candidate's launches, by cuBLAS, and by torch.compile.
+"""Time products of 16 to 64 rows with the candidate kernel, with cuBLAS, and with torch.compile.
 
     python -m benchmarks.gpu.candidates [--device cuda] [--dtype bfloat16] [--model M]
                                         [--rows N ...] [--out FILE.jsonl]
 
 Each operation runs over more layers than the L2 cache holds, as one captured graph. A line of JSON
-has its time per layer and the speed at which it reads weights, in TB/s and as a share of the
-nominal bandwidth. A launch whose products differ from torch's, or from run to run, is not timed.
+has its time per layer. It also has the speed at which the operation reads weights, in TB/s and as a
+share of the nominal bandwidth. A launch is not timed if its products differ from torch's, or from
+run to run.
 
-`gain` is the share of a step's time that a faster layer saves, if the head takes as long per byte
-as cuBLAS's layer.
+`gain` is the share of a step's time that a faster layer saves. It assumes that the head takes as
+long per byte as a layer whose products are cuBLAS's.
 """
 
 from __future__ import annotations
@@ -34,24 +35,25 @@ from specbench.models.cards import find_model
 from specbench.types import Shape
 
 SMALL = Shape(2, 64, 128, 2, 1, 512, 2048)
-"""The shape of a dry run, for a model whose card has none."""
+"""The shape for a model whose card has none, as in a dry run."""
 CPU_PROCESSORS = 3
 """Number of processors that the launches are made for in Triton's interpreter."""
 BASELINE = "cuBLAS"
 NUM_PRODUCTS = 3
-"""Number of times that a product is computed; the bits have to be the same each time."""
+"""Number of times that a product is computed. Its bits have to be the same each time."""
 
 
 class Way(NamedTuple):
-    """A way to compute the products of a step: its kernels, and the timed work by operation."""
+    """A way to compute the products of a step."""
 
     name: str
     ops: Ops
     works: Mapping[str, Work]
+    """The timed work of each operation, by the operation's name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and write a line per operation."""
+    """Measure, and write a line of JSON for each operation."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="vicuna-13b")
     parser.add_argument("--device", default="cuda")
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measurements(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The lines of each way, for each number of rows."""
+    """Measure each way with each number of rows, and yield a line for each operation."""
     device, dtype = torch.device(given.device), getattr(torch, given.dtype)
     shape = find_model(given.model).shape or SMALL
     layers = _layers(shape, given.cached, device, dtype)
@@ -82,24 +84,28 @@ def measurements(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for way in ways_of(shape, layers, num_rows, given.cached):
             reason = fault(way.ops, layers[0], num_rows)
             for operation, work in way.works.items():
-                line = {"rows": num_rows, "way": way.name, "operation": operation}
+                line: dict[str, Any] = {
+                    "rows": num_rows,
+                    "way": way.name,
+                    "operation": operation,
+                }
                 if reason is None:
                     seconds, reason = _measured(partial(work, way.ops), device)
                 if reason is not None:
                     yield {**line, "reason": reason}
                     break
                 rate = num_bytes[operation] * len(layers) / seconds
-                line |= {"us": round(1e6 * seconds / len(layers), 2)}
-                line |= {"tb_per_s": round(rate / 1e12, 6)}
-                line |= {"share_of_nominal": round(rate / nominal, 4) if nominal else None}
+                line["us"] = round(1e6 * seconds / len(layers), 2)
+                line["tb_per_s"] = round(rate / 1e12, 6)
+                line["share_of_nominal"] = round(rate / nominal, 4) if nominal else None
                 if operation == "layer" and (baseline_s or way.name == BASELINE):
                     baseline_s = baseline_s or seconds
-                    line |= {"gain": round((1 - seconds / baseline_s) * share_of_layers, 4)}
+                    line["gain"] = round((1 - seconds / baseline_s) * share_of_layers, 4)
                 yield line
 
 
 def ways_of(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> list[Way]:
-    """The kernels of a run, whose products are cuBLAS's, the launches, and torch.compile."""
+    """The ways to compare: a run's kernels with cuBLAS, the candidate's launches, torch.compile."""
     device = layers[0].o.device
     num_processors, is_early = CPU_PROCESSORS, False
     if device.type == "cuda":
@@ -119,7 +125,7 @@ def ways_of(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> li
 
 
 def compiled(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> Work:
-    """A layer as torch compiles it, over all layers."""
+    """The work of running every layer, each as one function that torch compiles."""
     rows = _rows(shape, layers[0].o, num_rows, cached)
     assert rows.tree_mask.mask is not None  # made here, since all layers share it
     is_cuda = rows.x.is_cuda
@@ -135,7 +141,7 @@ def compiled(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> W
 
 
 def fault(ops: Ops, layer: Layer, num_rows: int) -> str | None:
-    """The reason not to trust the products of `ops`; None if they are right."""
+    """The reason that the products of `ops` are wrong, or None if they are right."""
     summed = {"o": layer.o, "down": layer.down}
     for name, weight in ({"qkv": layer.qkv, "gate_up": layer.gate_up} | summed).items():
         x = torch.randn_like(weight[:1].expand(num_rows, -1))

@@ -1,4 +1,4 @@
-"""Products of 2 to 64 rows by `stream_product`: launches to compare, and layers that use it."""
+"""The candidate's launches that are compared, and operations whose products it computes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from specbench.engine.layers.experts import Act
 from specbench.engine.layers.operands import Norm
 
 MOST_ROWS = 64
-"""Largest number of rows: cuBLAS is as fast for more."""
+"""Largest number of rows that the candidate multiplies. For more, cuBLAS is as fast."""
 MOST_TILES = 4096
-"""Largest number of tiles of a weight."""
+"""Largest number of tiles that a weight may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Sizes of a launch: a tile has `block_out` rows of the weight, `block_in` columns per step."""
+    """The sizes of a launch. A tile has `block_out` rows of the weight.
+
+    A step multiplies `block_in` columns of a tile.
+    """
 
     block_out: int
     block_in: int
     num_stages: int
     num_warps: int
     per_processor: int = 1
-    """Programs that a processor holds at once."""
+    """Number of programs that a processor holds at once."""
 
     @property
     def name(self) -> str:
@@ -59,18 +62,21 @@ LAUNCHES = {
         Launch(128, 64, 8, 4),
     ),
 }
-"""Rows of x, rounded up -> the launches that are compared. A step's tile has 16 or 32 KiB."""
+"""The launches that are compared, by the number of rows of x, rounded up to a power of two.
+
+A step reads 16 or 32 KiB of a tile.
+"""
 
 
 def block_rows_of(num_rows: int) -> int:
-    """Rows of the block that holds x."""
+    """Number of rows of the block that holds x with `num_rows` rows."""
     return max(16, triton.next_power_of_2(num_rows))
 
 
 class StreamOps(TritonOps):
-    """Kernels as in a run, except that products of 2 to 64 rows are the candidate's.
+    """The kernels of a run, except that the candidate computes products of 2 to 64 rows.
 
-    Products with a bias stay with cuBLAS. TMA needs rows that begin at multiples of 16 bytes.
+    cuBLAS still computes products with a bias. TMA needs rows that begin at multiples of 16 bytes.
     """
 
     def __init__(
@@ -103,8 +109,12 @@ class StreamOps(TritonOps):
         return self._gate(self.project(x, weight, bias, norm=norm), act)
 
     def stream(self, x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
-        """The product of x [n, input] and weight [output, input], in or added to `residual`."""
-        launch, num_rows, (num_out, size) = self._product, len(x), weight.shape
+        """The product [n, output] of x [n, input] and weight [output, input].
+
+        If `residual` [n, output] is given, the product is added to it in place.
+        """
+        launch, num_rows = self._product, len(x)
+        num_out, size = weight.shape
         block_rows = block_rows_of(num_rows)
         num_units = triton.cdiv(num_out, launch.block_out) * triton.cdiv(size, launch.block_in)
         out = x.new_empty(num_rows, num_out) if residual is None else residual

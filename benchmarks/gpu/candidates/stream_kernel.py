@@ -1,11 +1,12 @@
-"""A product of up to 64 rows and a weight that streams through the tensor cores of a Hopper GPU.
+"""A product of up to 64 rows with a weight that streams through the tensor cores of a Hopper GPU.
 
-The rows of the weight are the long side of the instructions (M of wgmma). TMA brings tiles of them
-in several stages, and each tile's columns in steps. The steps of all tiles are one sequence, of
-which each program has an equal share, so all processors end together (stream-K).
+The rows of the weight are the long side of the instructions (M of wgmma). A tile is a block of
+these rows. Each step loads some columns of a tile by TMA, and several steps are loaded ahead. The
+steps of all tiles form one sequence. Each program takes an equal share of it, so that all
+processors end together (stream-K).
 
-Where programs share a tile, each stores its sums, and the last program to arrive adds them in the
-order of the columns. So the result does not depend on the order of arrival.
+If several programs share a tile, each stores its sums. The last program to arrive adds them in the
+order of the columns, so the result does not depend on the order of arrival.
 """
 
 import triton
@@ -32,15 +33,18 @@ def stream_product(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """x [num_rows, size] times the weight [num_out, size], in or added to `out`.
+    """Multiply x [num_rows, size] with the weight [num_out, size].
 
-    `weight_tiles` and `x_tiles` are descriptors of both, by blocks of BLOCK_IN columns. `parts` has
-    room for two tiles of sums per program; `arrived` counts the programs per shared tile, from 0
-    and back to 0. With EARLY, the first tiles of the weight are requested before x is ready.
+    The product is stored in `out` [num_rows, num_out], or added to it.
+
+    `weight_tiles` and `x_tiles` describe the weight and x in blocks of BLOCK_IN columns. `parts`
+    has room for two tiles of sums per program. `arrived` counts the programs that have stored their
+    sums of a shared tile. It starts at 0, and the last program sets it back to 0. With EARLY, the
+    first blocks of the weight are requested before x is ready.
     """
     program, num_programs = tl.program_id(0), tl.num_programs(0)
-    num_steps = tl.cdiv(size, BLOCK_IN)  # of a tile
-    num_units = tl.cdiv(num_out, BLOCK_OUT) * num_steps
+    num_steps = tl.cdiv(size, BLOCK_IN)  # steps of a tile
+    num_units = tl.cdiv(num_out, BLOCK_OUT) * num_steps  # steps of all tiles
     begin = program * num_units // num_programs
     end = (program + 1) * num_units // num_programs
     first_tile, last_tile = begin // num_steps, (end - 1) // num_steps
@@ -69,7 +73,7 @@ def stream_product(
 
 @triton.jit
 def _fetch(weight, row, column, num_out, size, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Request ROWS rows of the weight, WIDTH columns of each, into the L2 cache."""
+    """Request a block of ROWS rows and WIDTH columns of the weight into the L2 cache."""
     rows = tl.minimum(row + tl.arange(0, ROWS), num_out - 1)
     places = weight + rows.to(tl.int64) * size + column
     width = tl.full([ROWS], 0, tl.int32) + tl.minimum(WIDTH, size - column)
@@ -85,7 +89,7 @@ def _fetch(weight, row, column, num_out, size, ROWS: tl.constexpr, WIDTH: tl.con
 
 @triton.jit
 def _write(sums, out, tile, num_rows, num_out, IS_ADDED: tl.constexpr):
-    """Store finished sums of a tile in `out`, or add them to it."""
+    """Store the finished sums of a tile in `out`, or add them to `out`."""
     columns = tile * sums.shape[0] + tl.arange(0, sums.shape[0])
     rows = tl.arange(0, sums.shape[1])
     is_in = (columns < num_out)[:, None] & (rows < num_rows)[None, :]
@@ -108,7 +112,7 @@ def _join(
     num_out,
     IS_ADDED: tl.constexpr,
 ):
-    """Store a program's sums of a shared tile; the last program to arrive writes their total.
+    """Store a program's sums of a shared tile. The last program to arrive writes their total.
 
     A program has consecutive steps, so it shares at most two tiles: its first tile, which another
     program began, and its last tile, which it begins itself (`is_begun`). Tiles between them belong
