@@ -22,7 +22,8 @@ from specbench.errors import reason_of
 class About:
     """A module's description of its method: fields of `Method`, read without importing torch.
 
-    `summary` is the first line of its docstring. `error` says why it cannot be read, or is empty.
+    `summary` is the first line of the module's docstring. `error` says why the module cannot be
+    read. It is empty if it can be read.
     """
 
     summary: str = ""
@@ -37,9 +38,9 @@ class About:
 
 @cache
 def described() -> Mapping[str, About]:
-    """Descriptions of the methods in this folder, by name.
+    """The descriptions of the methods in this folder, by name.
 
-    Methods with a `paper_order` come first, in that order; the others follow alphabetically.
+    Methods with a `paper_order` come first, in this order. The others follow alphabetically.
     """
     abouts = {
         module.name: _about(Path(folder, f"{module.name}.py"))

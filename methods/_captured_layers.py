@@ -14,14 +14,14 @@ LAYERS_HELP = "target layers whose inputs are read, such as 2+16+29; empty: the 
 def captured_layers(
     checkpoint: Checkpoint, head: HeadConfig, num_layers: int, chosen: str = ""
 ) -> tuple[int, ...]:
-    """Target layers whose inputs form EAGLE-3's features, in increasing order.
+    """The target layers whose inputs form EAGLE-3's features, in increasing order.
 
-    `chosen`, such as "2+16+29", overrides the config. A flat list in the config names inputs of
-    layers (0 is the first layer's), as in vLLM. Publishers disagree on nested lists. For a target
-    of n layers, the default list is [2, n // 2, n - 3]. A nested list names inputs if it is the
-    default list, or if it contains n (as for gpt-oss), because no output has number n. It names
-    outputs if each number is 1 less than in the default list. Other nested lists need `chosen`. So
-    do lists of outputs for gpt-oss, since SGLang #32334 reads such lists as inputs.
+    `chosen`, such as "2+16+29", overrides the config. A flat list in the config names layers by
+    their inputs (0 is the first layer's input), as in vLLM. Publishers disagree on nested lists.
+    For a target of n layers, the default list is [2, n // 2, n - 3]. A nested list names inputs if
+    it is the default list, or if it contains n (as for gpt-oss), because no output has number n. It
+    names outputs if each number is 1 less than in the default list. Other nested lists need
+    `chosen`. So do lists of outputs for gpt-oss, since SGLang #32334 reads them as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat = head.fields.get(LAYERS)
@@ -51,7 +51,7 @@ def captured_layers(
 
 
 def _outputs_of(layers: Any) -> list[int] | None:
-    """The layers whose outputs are the inputs of `layers`; None if `layers` is not a list."""
+    """The layers whose outputs are the inputs of `layers`, or None if `layers` is not a list."""
     if not isinstance(layers, list):
         return None
     return [layer - 1 for layer in layers if type(layer) is int]
@@ -61,7 +61,7 @@ def _inputs_of_nested(
     checkpoint: Checkpoint, nested: Any, formula: list[int], num_layers: int
 ) -> Any:
     """Convert a nested list to inputs (see `captured_layers`). Refuses an ambiguous list."""
-    counts_outputs = nested == [layer - 1 for layer in formula]
+    counts_outputs = nested == _outputs_of(formula)
     if counts_outputs and checkpoint.target.config.model_type != "gpt_oss":
         return formula
     if nested != formula and isinstance(nested, list) and num_layers not in nested:
@@ -85,7 +85,7 @@ def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
 
 
 def _parse_layers(chosen: str) -> list[int]:
-    """The layers in an option such as "2+16+29"; an empty list if it is empty."""
+    """The layers in an option such as "2+16+29", or an empty list for an empty option."""
     if not chosen:
         return []
     try:

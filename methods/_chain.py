@@ -1,4 +1,4 @@
-"""Chains whose draft tokens are drawn one after the other, each from a pass of a draft model."""
+"""Draft chains token by token, each from a pass of a draft model."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,10 +12,10 @@ from specbench.engine.tree import DraftTree
 def draft_chain(
     missing: Tensor, count: int, draw: Callable[[Tensor], Iterable[Tensor]], sampler: Sampler
 ) -> DraftTree:
-    """Draft a chain of `count` tokens after `missing` [n], whose last token is the root.
+    """Draft a chain of `count` tokens after `missing` [n]. The last of `missing` is the root.
 
     `draw` is called `count` times: with `missing`, then with each draft token except the last. It
-    runs the draft model over these tokens, and returns a token and a row as `draw_next` does.
+    runs the draft model over these tokens, and returns a token and a row like `draw_next`.
     """
     tokens = [missing[-1:]]
     rows: list[Tensor] = []
@@ -33,10 +33,10 @@ def draft_chain(
 
 
 def draw_next(logits: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Draw a token [1] after `logits` [1, vocab], with the request's own settings.
+    """Draw a token [1] after `logits` [1, vocab] with the request's own settings.
 
-    Also returns the token's distribution [1, vocab], whose entries are all NaN if any is; for
-    greedy decoding, the token's logit [1, 1] instead.
+    Also returns the token's distribution [1, vocab] or, for greedy decoding, its logit [1, 1]. If
+    an entry of the distribution is NaN, all entries are.
     """
     if sampler.sampling.is_greedy:
         token = sampler.best_ids(logits)

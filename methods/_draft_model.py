@@ -49,11 +49,11 @@ class DraftModelDrafter(Drafter):
         return missing_ids
 
     def longest_chain(self, num_tokens: int) -> int:
-        """Nodes of the longest chain in a completion of `num_tokens`."""
+        """Number of nodes of the longest chain in a completion of `num_tokens` tokens."""
         raise NotImplementedError
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        """A chain of each padded size, up to the longest."""
+        """A chain of each padded size, up to the size of the longest chain."""
         device = sampler.generator.device
         lengths = range(1, self.longest_chain(num_tokens) + 1)
         for size in sorted({padded_size(length) for length in lengths}):
@@ -83,6 +83,6 @@ def load_draft_model(method: str, context: BuildContext) -> Target:
 
 
 def fit_vocabulary(logits: Tensor, vocab_size: int) -> Tensor:
-    """Draft logits [..., draft vocabulary], cut or padded to the target's padded vocabulary."""
+    """Cut or pad draft logits [..., draft vocabulary] to the size of the target's vocabulary."""
     num_missing = vocab_size - logits.shape[-1]  # negative: the last tokens are cut off
     return pad(logits, (0, num_missing), value=float("-inf"))

@@ -1,4 +1,4 @@
-"""A drafter's own decoder layers with their own cache."""
+"""A drafter's own decoder layers, which have a cache of their own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,10 +27,10 @@ _LLAMA_FIELDS = (
 def layer_config(
     checkpoint: Checkpoint, fields: Mapping[str, Any], first_layer: str = "layers.0"
 ) -> LlamaConfig:
-    """Config of the layers, from the config `fields` of a head or target.
+    """The config of the layers, made from the config `fields` of a head or a target.
 
-    The size of an attention head is read from the first layer's query weight, since it need not
-    be the hidden size divided by the number of heads.
+    The first layer's query weight gives the size of an attention head, which need not be the hidden
+    size divided by the number of heads.
     """
     query_key = f"{first_layer}.self_attn.q_proj.weight"
     arguments = {name: fields[name] for name in _LLAMA_FIELDS if fields.get(name) is not None}
@@ -60,22 +60,22 @@ def layer_config(
 def rms_norm(
     checkpoint: Checkpoint, name: str, config: LlamaConfig, size: int | None = None
 ) -> Norm:
-    """The norm of that name, over `size` numbers, by default the hidden size."""
+    """The norm of this name over `size` numbers. By default, this is the hidden size."""
     return Norm(checkpoint.take(f"{name}.weight", size or config.hidden_size), config.rms_norm_eps)
 
 
 class DraftStack:
     """Decoder layers, with the keys and values of committed positions.
 
-    A step feeds the missing positions after the cached prefix, and may then run over the levels of
-    a tree, whose rows are scratch. For example, with 5 rows cached and 2 accepted tokens, `feed`
-    writes rows 5 and 6 (`start` is 5). `extend` then writes a level of 3 nodes to rows 7 to 9 and a
-    level of 4 nodes to rows 10 to 13 (`end` is 7). A node's position is 7 plus its level, and its
-    `mask` covers row 7 and the 2 or 6 rows after it. The next step overwrites rows from row 7.
+    A step feeds the missing positions after the cached prefix. It may then run over the levels of a
+    tree, whose rows are scratch. For example, if 5 rows are cached and 2 tokens were accepted,
+    `feed` writes rows 5 and 6 (`start` is 5). `extend` then writes a level of 3 nodes to rows 7 to
+    9 and a level of 4 nodes to rows 10 to 13 (`end` is 7). A node's position is 7 plus its level.
+    Its `mask` covers row 7 and the 2 or 6 rows after it. The next step overwrites rows from row 7.
 
-    The caller applies the first layer's input norm. Projections have biases, and queries and
-    keys have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache
-    rows to write, so no shape except `CacheSpan` depends on the number of committed tokens.
+    The caller applies the first layer's input norm. Projections have biases, and queries and keys
+    have norms, if they are in the checkpoint (Qwen's heads). Tensors on the device say which cache
+    rows are written, so only `CacheSpan` depends on the number of committed tokens.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class DraftStack:
         input_size: int,
         ops: Ops,
     ) -> None:
-        """The first layer reads attention inputs of `input_size` numbers, others hidden states."""
+        """The first layer's attention reads rows of `input_size`; others read hidden states."""
         with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
@@ -109,14 +109,14 @@ class DraftStack:
         self.cache = KVCache([layer_shape] * len(names))
 
     def reserve(self, num_tokens: int) -> bool:
-        """Make room for `num_tokens` positions; True if the existing rows moved."""
+        """Make room for `num_tokens` positions. Returns True if the existing rows moved."""
         has_moved = self.cache.reserve(num_tokens)
         self._rotary.reserve(self.cache.capacity)
         return has_moved
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its weights."""
+        """Bytes of the layers' weights."""
         return sum(layer.num_bytes for layer in self._layers)
 
     def prefill(self, residual: Tensor, attended: Tensor) -> None:
@@ -131,11 +131,12 @@ class DraftStack:
         self, residual: Tensor, attended: Tensor, start: Tensor, wanted: Tensor,
         cache_span: CacheSpan,
     ) -> Tensor:  # fmt: skip
-        """Append rows after the first `start` []; returns outputs [k, hidden] of rows `wanted` [k].
+        """Append n rows after the first `start` [] rows.
 
-        `attended` [n, input] are the attention's inputs; its output is added to `residual` [n,
-        hidden]. `wanted` is increasing. Rows after the last wanted row are padding: their keys and
-        values are scratch. `cache_span` counts the rows up to the last one that is not scratch.
+        Returns the outputs [k, hidden] of the rows `wanted` [k], in increasing order. Rows after
+        the last wanted row are padding, whose keys and values are scratch. `attended` [n, input]
+        are the attention's inputs. Its output is added to `residual` [n, hidden]. `cache_span`
+        counts the rows up to the last one that is not scratch.
         """
         n = attended.shape[0]
         last = len(self._layers) - 1
@@ -162,7 +163,7 @@ class DraftStack:
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, end: Tensor, mask: Tensor,
         cache_span: CacheSpan,
     ) -> Tensor:  # fmt: skip
-        """Run over one level of a tree; returns [n, hidden].
+        """Run over one level of a tree. Returns its outputs [n, hidden].
 
         `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows, which
         come before the tree. `mask` [n, rows of the tree so far + n] is additive.
@@ -173,7 +174,7 @@ class DraftStack:
         self, head: JoinedHead, hidden: Tensor, end: Tensor, levels: int, scores: Tensor,
         tokens: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Run over `levels` of a tree after the first `end` [] rows, as one call of `head`."""
+        """Run over `levels` levels of a tree after the first `end` [] rows, by a call of `head`."""
         table = self._rotary.table
         return head(hidden, int(end), self._caches(), table, levels, scores, tokens)
 
@@ -183,7 +184,7 @@ class DraftStack:
     def _run(
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, tree_mask: TreeMask
     ) -> Tensor:
-        """Run all layers over n rows; returns [n, hidden]."""
+        """Run all layers over n rows. Returns the outputs [n, hidden]."""
         caches = self._caches()
         if self.joined and residual.shape[0] <= self._ops.max_exact_rows:
             self.joined(residual, 0, caches, slots, tree_mask, attended)
@@ -194,7 +195,7 @@ class DraftStack:
         return residual
 
     def write_context(self, context: Tensor) -> None:
-        """Begin a sequence whose inputs [n, hidden] are the same for all layers."""
+        """Begin a sequence. All layers read the same inputs `context` [n, hidden]."""
         slots = self._slots(torch.arange(context.shape[0], device=self._device))
         for index, layer in enumerate(self._layers):
             layer.write_kv(context, self.cache.rows(index), slots)
@@ -203,11 +204,11 @@ class DraftStack:
         self, context: Tensor, residual: Tensor, attended: Tensor, rows: Tensor, end: Tensor,
         cache_span: CacheSpan,
     ) -> Tensor:  # fmt: skip
-        """Run over a block whose rows all see each other; returns [n, hidden].
+        """Run over a block of n rows that all see each other. Returns its outputs [n, hidden].
 
-        All layers read the same inputs `context` [m, hidden] first. `rows` [m + n] are the
-        cache rows of context and block, and also their positions. The block sees the first `end`
-        [] rows.
+        Before the block, all layers read the same inputs `context` [m, hidden]. `rows` [m + n] are
+        the cache rows of context and block, and also their positions. The block sees the first
+        `end` [] rows.
         """
         m = context.shape[0]
         n = residual.shape[0]
@@ -223,7 +224,7 @@ class DraftStack:
         return residual
 
     def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
-        """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
+        """Cache slots of a tree's levels of `sizes` rows, which follow the first `end` [] rows."""
         rows = end + torch.arange(sum(sizes), device=self._device)
         positions = end + torch.arange(len(sizes), device=self._device)  # one per level
         cos_sin = self._rotary.cos_sin(positions)
@@ -233,7 +234,7 @@ class DraftStack:
         return CacheSlots(rows, self._rotary.cos_sin(rows))
 
     def _causal(self, rows: Tensor, n: int, start: Tensor, cache_span: CacheSpan) -> TreeMask:
-        """Causal mask of `rows` [k], indices among n new rows after the first `start` []."""
+        """The causal mask of `rows` [k], among n new rows that follow the first `start` []."""
         sees = torch.arange(n, device=self._device) <= rows[:, None]
         span = CacheSpan(cache_span.rows_with(n), is_exact=False)  # `start` is on the device
         return TreeMask(start, additive(sees, self.dtype), span)
@@ -241,7 +242,7 @@ class DraftStack:
     def _write_kv(
         self, index: int, residual: Tensor, attended: Tensor, slots: CacheSlots
     ) -> Tensor:
-        """Write a layer's keys and values; returns its queries [n, heads * head_dim]."""
+        """Write a layer's keys and values. Returns its queries [n, heads * head_dim]."""
         layer, cached = self._layers[index], self.cache.rows(index)
         if index == 0:
             return layer.write_kv(attended, cached, slots)
@@ -250,7 +251,7 @@ class DraftStack:
     def _layer_output(
         self, index: int, residual: Tensor, queries: Tensor, tree_mask: TreeMask | None
     ) -> Tensor:
-        """Output [n, hidden] of a layer: attention of its queries, then its MLP."""
+        """The output [n, hidden] of a layer: attention of its queries, then its MLP."""
         layer, cached = self._layers[index], self.cache.rows(index)
         return layer.mlp(layer.attend(residual, queries, cached, tree_mask))
 
@@ -258,7 +259,7 @@ class DraftStack:
 def _layer(
     checkpoint: Checkpoint, name: str, config: LlamaConfig, input_size: int, ops: Ops
 ) -> FusedLayer:
-    """The decoder layer of that name."""
+    """The decoder layer of this name."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     query_width = config.num_attention_heads * dim
     kv_width = config.num_key_value_heads * dim
@@ -267,7 +268,7 @@ def _layer(
     def sharing_bias(
         names: list[str], size: int, widths: list[int], needs_bias: bool
     ) -> list[nn.Linear]:
-        """Linear layers over `size` numbers that will be fused: either all have a bias, or none."""
+        """Linear layers over `size` numbers that will be fused. Either all or none have a bias."""
         has_bias = needs_bias or any(f"{name}.bias" in checkpoint for name in names)
         return [
             checkpoint.linear(name, size, width, bias=has_bias)

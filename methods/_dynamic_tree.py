@@ -1,4 +1,4 @@
-"""EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
+"""EAGLE-2's dynamic tree, which grows by the draft's confidence. Only its best nodes are kept."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ from specbench.methods._eagle import AnyModel, EagleDrafter
 from specbench.types import option
 
 TIE = 1e-9
-"""Penalty per level. A child scores below its parent, so the parent of a kept node is kept."""
+"""Penalty per level. It makes a child score below its parent, so a kept node's parent is kept."""
 
 
 class CandidatePool:
-    """All candidates of one draft: the root, its `top_k` children, then `top_k` per beam node.
+    """All candidates of a draft: the root, its `top_k` children, then `top_k` for each beam node.
 
     Every operation has a fixed shape, and none waits for the device.
 
@@ -42,12 +42,12 @@ class CandidatePool:
         self.num_nodes = min(num_nodes, num_candidates)
         self.chain = chain_layout(self.num_nodes, device) if top_k == 1 else None
         self._ops = ops
-        # Index of each candidate among the children of beam nodes; negative for other candidates.
+        # Index of each candidate among the children of beam nodes, negative for other candidates.
         below_beams = torch.arange(num_candidates, device=device) - 1 - top_k
         is_below = below_beams >= 0
         self._depths = torch.where(is_below, 2 + below_beams // level_size, 1)
         self._depths[0] = 0
-        # Parent of each candidate, as an index among the expanded nodes, root first.
+        # Parent of each candidate, as an index among the expanded nodes, which begin with the root.
         self._expander = torch.where(is_below, 1 + below_beams // top_k, 0)
         # Index of the first candidate in the level of each expanded node.
         level = torch.arange(-1, depth * top_k, device=device) // top_k  # the root's is -1
@@ -66,15 +66,15 @@ class CandidatePool:
         self._tokens = [root]
         self._scores = [self._root_score]
         self._expanded: list[Tensor] = []
-        self.above = self._penalty  # [beam, 1] the scores of the beam's nodes, less TIE
+        self.above = self._penalty  # [beam, 1] the scores of the beam's nodes, minus TIE
         self._mask = self._sees_itself[:1, :0]
 
     def add(self, log_probs: Tensor, tokens: Tensor) -> None:
-        """Add the best children [beam, top_k] of each beam node; the first beam is the root."""
+        """Add the best children [beam, top_k] of each beam node. The first beam is the root."""
         self.add_scored(log_probs + self.above, tokens)
 
     def add_scored(self, scores: Tensor, tokens: Tensor) -> None:
-        """As `add`, with scores: `above` is added to the log-probabilities."""
+        """As `add`, with scores, which are log-probabilities plus `above`."""
         self._scores.append(scores.view(-1))
         self._tokens.append(tokens.view(-1))
 
@@ -87,7 +87,7 @@ class CandidatePool:
         return beam
 
     def grow(self, stack: DraftStack, head: JoinedHead, hidden: Tensor, end: Tensor) -> None:
-        """Choose nodes and add their children for all levels, as one call of `head`."""
+        """Choose nodes and add their children in all levels, in one call of `head`."""
         _, scores = self._scores  # the scores of the root's children
         _, tokens = self._tokens
         levels = self.max_depth - 1
@@ -99,8 +99,7 @@ class CandidatePool:
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
-        They are in the order of insertion. With `top_k` 1 they form a chain, along which scores
-        fall.
+        They are in the order of insertion. If `top_k` is 1, they form a chain of falling scores.
         """
         tokens = torch.cat(self._tokens)
         scores = torch.cat(self._scores)
@@ -117,7 +116,7 @@ class CandidatePool:
 
 
 class PaperTree(NamedTuple):
-    """The number of nodes, root included, that the papers use for a target.
+    """The number of nodes, including the root, that the papers use for a target.
 
     EAGLE-2 (Li et al. 2024, section 5). EAGLE-3 keeps these numbers (Li et al. 2025, appendix).
     """
@@ -126,7 +125,7 @@ class PaperTree(NamedTuple):
     model: str
     """The paper's target."""
     model_parameters: tuple[float, float]
-    """Smallest and largest number of parameters of a target that counts as `model`."""
+    """The smallest and the largest number of parameters of a target that counts as `model`."""
     below: float
     """A target gets the first tree of `PAPER_TREES` whose `below` exceeds its parameters."""
 
@@ -139,7 +138,7 @@ PAPER_TREES = (
 
 
 def paper_tree(num_parameters: float) -> PaperTree:
-    """The tree of the papers for a target with this many parameters, all experts counted."""
+    """The tree of the papers for a target with this many parameters. All experts count."""
     return next(tree for tree in PAPER_TREES if num_parameters < tree.below)
 
 
@@ -163,7 +162,7 @@ class Options(MethodOptions):
         return f"{self.total_tokens} nodes, {self.depth + 1} levels"
 
     def paper_note(self, num_parameters: float) -> str:
-        """Note such as "as for 13B" if the papers have no target of this size, else empty."""
+        """A note such as "as for 13B" if the papers have no target of this size, or else ""."""
         tree = paper_tree(num_parameters)
         least, most = tree.model_parameters
         return "" if least <= num_parameters <= most else f"as for {tree.model}"
@@ -173,7 +172,7 @@ class Options(MethodOptions):
         return f"total_token={self.total_tokens}, depth={self.depth}, top_k={self.top_k}"
 
     def profiled(self) -> Self:
-        """These options with all candidates in the tree, for an acceptance profile."""
+        """These options for an acceptance profile, with all candidates in the tree."""
         num_candidates = 1 + self.top_k + self.depth * self.top_k**2
         return replace(self, total_tokens=num_candidates)
 
@@ -187,7 +186,7 @@ class Options(MethodOptions):
 
 
 class DynamicDrafter(EagleDrafter):
-    """Drafter of EAGLE-2 and EAGLE-3: expands the most confident nodes, level by level.
+    """The drafter of EAGLE-2 and EAGLE-3. It expands the most confident nodes, level by level.
 
     `depth` expansions follow the first level, so the tree has up to depth + 1 levels. Draft
     tokens are the draft model's best tokens at every temperature; none is sampled.
@@ -223,7 +222,7 @@ class DynamicDrafter(EagleDrafter):
         )
 
     def _grown(self, end: Tensor, *missing: Tensor, cache_span: CacheSpan) -> tuple[Tensor, ...]:
-        """Draft after the missing pairs; returns what `CandidatePool.tree` returns."""
+        """Draft after the missing pairs. Returns what `CandidatePool.tree` returns."""
         model, pool = self.model, self._pool
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)
@@ -242,6 +241,6 @@ class DynamicDrafter(EagleDrafter):
         return self.model.bytes_read(self._depth + 1)
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and tokens [n, top_k] of the best children of each beam node, by its output."""
+        """Scores and tokens [n, top_k] of the best children of beam nodes with outputs `hidden`."""
         logits, pool = self.model.logits(hidden), self._pool
         return self._ops.topk_scores(logits, pool.top_k, pool.above, self._token_ids)

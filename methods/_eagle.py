@@ -1,4 +1,4 @@
-"""EAGLE's draft models and the base of its drafters: pairs of a feature and the next token."""
+"""EAGLE's draft models, which read pairs of a feature and a token, and the base of its drafters."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -32,23 +32,23 @@ from specbench.methods._head_parts import (
 from specbench.methods.shared.checkpoint import FILES, Checkpoint
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
-"""Config fields that EAGLE-3 heads have besides the common ones."""
+"""Config fields that EAGLE-3 heads have in addition to the common ones."""
 
 
 class PairModel(FeatureModel):
     """Decoder layers over pairs of the target's feature at t and the token at t + 1.
 
-    If the target has no feature at t + 1 yet, the layers' output at t replaces it.
+    As long as the target has no feature at t + 1, the layers' output at t replaces this feature.
     """
 
     _token_ids: Tensor | None
-    """The target's token id of each id of the draft vocabulary; None if both are the same."""
+    """The target's token id for each id of the draft vocabulary. None if both are the same."""
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         self.stack.prefill(*self.target_pairs(features, tokens))
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs of the first layer: residual [n, hidden] and attention's input [n, input]."""
+        """The first layer's inputs: the residual [n, hidden], and its attention's [n, input]."""
         raise NotImplementedError
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
@@ -59,9 +59,9 @@ class PairModel(FeatureModel):
 class EagleModel(PairModel):
     """The draft model of EAGLE and EAGLE-2.
 
-    One layer without input norm over fc([embedding ; feature]). The feature is the target's
-    final hidden state. Logits come from the target's own head, or from a copy of it in the
-    checkpoint. With `d2t`, only the rows of the most frequent tokens are used.
+    It is one layer without input norm over fc([embedding ; feature]). The feature is the target's
+    final hidden state. Logits come from the target's own head, or from the checkpoint's copy of
+    this head. With `d2t`, only the rows of the most frequent tokens are used.
 
     Source: Li et al. 2024, "EAGLE", section 4; behaviour checked against SafeAILab/EAGLE,
     model/cnets1.py. Frequent tokens: Zhao et al. 2025, "FR-Spec".
@@ -96,9 +96,9 @@ class EagleModel(PairModel):
     def draft_pairs(
         self, hidden: Tensor, tokens: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Layer inputs for draft tokens [n], whose parents' outputs are `rows` [n] of `hidden`.
+        """The layers' inputs for draft tokens [n].
 
-        By default these are all rows.
+        The outputs of their parents are `rows` [n] of `hidden`, or all rows by default.
         """
         pairs, _ = self._ops.pairs(self._embedding, tokens, hidden, rows)
         inputs = self._ops.project(pairs, self._fc.weight, self._fc.bias)
@@ -115,12 +115,12 @@ class EagleModel(PairModel):
 
     @property
     def parts(self) -> DraftHead:
-        """The parts that compute one level of a draft tree: from its tokens to the logits."""
+        """The parts that compute a level of a draft tree, from its tokens to the logits."""
         ids, fc = self._token_ids, self._fc
         return DraftHead(self.stack.joined, self._embedding, self._head, ids, fc=fc)
 
     def bytes_read(self, num_levels: int) -> int:
-        """Bytes of weights read by a draft of `num_levels` passes."""
+        """Bytes of weights that a draft of `num_levels` passes reads."""
         return num_levels * (self.stack.num_bytes + weight_bytes(self._fc, self._head))
 
 
@@ -129,9 +129,9 @@ class Eagle3Model(PairModel):
 
     The feature is fc over the inputs of three target layers, or the model's own output. The first
     layer attends over [norm(embedding) ; norm(feature)]. The draft vocabulary may be smaller than
-    the target's. The config may switch on three things: fc reads normed inputs (`fc_norm`: one norm
-    per layer, `norm_before_fc`: one norm over all), the residual is the normed feature
-    (`norm_before_residual`), and the next feature is the normed output (`norm_output`).
+    the target's. The config may switch on three things. fc may read normed inputs, with a norm for
+    each layer (`fc_norm`) or one norm over all (`norm_before_fc`). The residual may be the normed
+    feature (`norm_before_residual`). The next feature may be the normed output (`norm_output`).
 
     Source: Li et al. 2025, "EAGLE-3", section 3; behaviour checked against SafeAILab/EAGLE,
     model/cnets.py; switches and more layers against speculators 0.9, models/eagle3/core.py.
@@ -157,7 +157,7 @@ class Eagle3Model(PairModel):
         self.needs = Needs(layer_inputs=inputs, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, hidden)
         feature_size = len(inputs) * width
-        self._layer_norms: list[Norm] = []  # a norm per captured layer, or none
+        self._layer_norms: list[Norm] = []  # a norm for each captured layer, or no norms
         if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
             names = [f"fc_norm.{i}" for i in range(len(inputs))]
             self._layer_norms = [rms_norm(checkpoint, name, config, width) for name in names]
@@ -204,7 +204,7 @@ class Eagle3Model(PairModel):
     def _inputs(
         self, hidden: Tensor, tokens: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Layer inputs for tokens [n] and `rows` [n] of features, reduced to [.., hidden]."""
+        """The layers' inputs for tokens [n] and `rows` [n] of the reduced features `hidden`."""
         norms = PairNorms(self._token_norm, self._feature_norm, self._is_residual_normed)
         pairs, residual = self._ops.pairs(self._embedding, tokens, hidden, rows, norms)
         return residual, pairs
@@ -236,9 +236,9 @@ AnyModel: TypeAlias = EagleModel | Eagle3Model
 
 
 class EagleDrafter(FeatureDrafter[AnyModel]):
-    """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
+    """The base of EAGLE's drafters, which feeds each committed pair to the draft model once.
 
-    The pair at t holds the target's feature at t and token t + 1. The last pair holds the pending
+    The pair at t has the target's feature at t and token t + 1. So the last pair has the pending
     token.
     """
 
@@ -256,8 +256,8 @@ class EagleDrafter(FeatureDrafter[AnyModel]):
     ) -> tuple[Tensor, Tensor]:
         """Feed the missing pairs, which end at position `end` [], to the draft model.
 
-        `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after
-        `last` [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
+        `path` [n] are rows of `captured`, and `tokens` [n] are the tokens after them. Rows after
+        `last` [1] are padding. Returns the token [1] and the output [1, hidden] of row `last`.
         """
         model = self.model
         features = model.features(captured, path)

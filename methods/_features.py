@@ -1,4 +1,4 @@
-"""Base classes of drafters that read the target's states, with or without a cache of their own."""
+"""Base classes of drafters that read the target's states. Some have a cache of their own."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -24,43 +24,43 @@ class FeatureModel:
     notes: tuple[str, ...] = ()
     """Notes on the checkpoint that the report shows as warnings."""
     facts: tuple[str, ...] = ()
-    """Facts about the checkpoint, without judgement."""
+    """Neutral facts about the checkpoint."""
     num_positions = 0
-    """Positions that the checkpoint was made for; 0 if unknown."""
+    """Number of positions that the checkpoint was made for, or 0 if it is unknown."""
     has_guessed_layers = False
     """True if a formula chose the target layers that it reads."""
     needs: Needs
     stack: DraftStack
 
     def reserve(self, num_tokens: int) -> bool:
-        """Make room for `num_tokens` positions; True if the existing rows moved."""
+        """Make room for `num_tokens` positions. Returns True if the existing rows moved."""
         return self.stack.reserve(num_tokens)
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Features [n, feature] at `rows` [n] of the captured states, side by side."""
+        """Join `rows` [n] of the captured states, side by side, to features [n, feature]."""
         by_layer = [states.index_select(0, rows) for states in captured]  # [n, hidden] each
         return by_layer[0] if len(by_layer) == 1 else torch.cat(by_layer, -1)
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
-        """Begin a sequence with features [n, feature]; `tokens` [n] follow them."""
+        """Begin a sequence with features [n, feature]. `tokens` [n] are the tokens after them."""
         raise NotImplementedError
 
 
 class PathDrafter(Drafter):
-    """Keeps the target's states on the last step's accepted path until a draft reads them."""
+    """Keeps the target's states on the last accepted path until a draft reads them."""
 
     _execution: Execution
     _prompt_size: Callable[[int], int | None]
     """`Target.prompt_size`."""
     _num_scratch: int
-    """Most rows of a draft in the drafter's own cache."""
+    """Largest number of rows of a draft in the drafter's own cache."""
     _captured: tuple[Tensor, ...]
-    """States of the last forward, a tensor [nodes, hidden] per layer."""
+    """The states of the last forward. Each layer has a tensor [nodes, hidden]."""
     _missing: AcceptedPath
     """The path of the states that no draft has read yet, as rows of `_captured`."""
 
     def start(self, state: State, prefill: Forward) -> None:
-        # The prefill has states of all of the prompt's tokens, or of the last one alone.
+        # The prefill has the states of all tokens of the prompt, or of the last token alone.
         last = state.num_committed - 1 if self.needs.all_prompt_positions else 0
         self._captured = tuple(states[last : last + 1] for states in self.captured(prefill))
         self._missing = AcceptedPath.single(state.pending, self._captured[0].device)
@@ -73,16 +73,16 @@ class PathDrafter(Drafter):
             self._missing = self._missing.padded(padded_length)
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """The states of a forward that drafts read, [nodes, hidden] each."""
+        """The states of a forward that drafts read. Each tensor is [nodes, hidden]."""
         if self.needs.layer_inputs:
             return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
         assert forward.hidden is not None
         return (forward.hidden,)
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
-        """Inputs of a draft: the committed length [], the missing path, and captured states.
+        """The inputs of a draft: the committed length [], the missing path, and captured states.
 
-        Their order is end, path, token ids, last, then the states of each layer.
+        Their order is end, path, token ids, last, and then the states of each layer.
         """
         end = torch.full((), state.num_committed, device=self._missing.last.device)
         return end, *self._missing, *self._captured
@@ -92,10 +92,10 @@ class PathDrafter(Drafter):
         return self._execution.cache_span(state.num_committed, self._num_scratch)
 
     def read_prompt(self, state: State, prefill: Forward, read: Function) -> None:
-        """Call `read` with the states of the prompt's first n tokens, and the token [n] after each.
+        """Call `read` with the states of the prompt's first n tokens, and the token after each [n].
 
-        The first draft reads the last token's states, so they are left out here. A recording has
-        padded states: it reads all of them, and drafts write over the rows that are not committed.
+        The first draft reads the last token's states, so they are left out here. In a recording,
+        states are padded. It reads all of them, and drafts overwrite rows that are not committed.
         """
         num_prompt = state.num_committed
         padded_size = self._prompt_size(num_prompt)  # None: the prompt was not padded
@@ -109,10 +109,10 @@ class PathDrafter(Drafter):
         run(tokens, *self.captured(prefill))
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
-        """Reserve rows of the drafter's own cache for the whole completion, with `reserve`."""
+        """Call `reserve` to make room in the drafter's own cache for the whole completion."""
         most_committed = state.num_committed + state.remaining
         span = self._execution.cache_span(most_committed, self._num_scratch)
-        if reserve(span.rows_with(self._num_scratch)):  # graphs use the rows' old place
+        if reserve(span.rows_with(self._num_scratch)):  # graphs still use the old rows
             self._execution.discard_graphs()
 
 
@@ -120,9 +120,9 @@ ModelT = TypeVar("ModelT", bound=FeatureModel)
 
 
 class FeatureDrafter(PathDrafter, Generic[ModelT]):
-    """Feeds features of every committed token to a model with a cache of its own.
+    """Feeds the features of every committed token to a model with a cache of its own.
 
-    `num_scratch` bounds the rows of a draft in the model's cache, `depth` the depth of the
+    `num_scratch` bounds the rows of a draft in the model's cache. `depth` bounds the depth of the
     drafter's own trees.
     """
 
@@ -149,11 +149,11 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         `num_tokens` bounds the tokens of a sequence.
         """
         sizes = buckets(num_tokens + self._num_scratch)
-        # `size` rows are read up to size - num_scratch committed tokens.
+        # A size is read with up to size - num_scratch committed tokens.
         return [max(2, min(size - self._num_scratch, num_tokens - 1)) for size in reversed(sizes)]
 
     def _read(self, tokens: Tensor, *captured: Tensor) -> tuple[Tensor, ...]:
-        """Begin a sequence with the first rows of `captured`; `tokens` [n] follow them."""
+        """Begin a sequence with the first n rows of `captured`, which `tokens` [n] follow."""
         rows = torch.arange(tokens.shape[0], device=tokens.device)
         self.model.prefill(self.model.features(captured, rows), tokens)
         return ()

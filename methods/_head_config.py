@@ -1,8 +1,8 @@
-"""Published layouts of heads with decoder layers: key names and config fields, as one form.
+"""Convert the published layouts of heads with decoder layers to one internal form.
 
 The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on.
-Every field is honoured, known to have no effect, refused by name, or reported as unknown;
-`_head_fields` lists them.
+A field is read, has no known effect, is refused by name, or is reported as unknown. `_head_fields`
+lists the fields.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,13 +29,13 @@ LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 
 class _LayoutPattern(NamedTuple):
-    """A publisher's layout, and the required parts of a checkpoint in this layout."""
+    """A publisher's layout, and how to recognise a checkpoint in this layout."""
 
     name: str
     field: str
-    """A field in config.json; empty if no field shows the layout."""
+    """A field that config.json must have, or "" if no field shows the layout."""
     prefix: str
-    """The beginning of the name of at least one tensor."""
+    """The name of at least one tensor begins with this."""
 
     def matches(self, checkpoint: Checkpoint, raw: Mapping[str, Any]) -> bool:
         """True if a checkpoint with the config `raw` has this layout."""
@@ -52,15 +52,15 @@ _LAYOUT_PATTERNS = (
     _LayoutPattern("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
     _LayoutPattern("SafeAILab", "", "layers."),
 )
-"""Layouts in the order in which they are tried: a checkpoint has the first one that matches."""
+"""Layouts in the order in which they are tried. A checkpoint has the first layout that matches."""
 _SECTIONS = ("model", "transformer_layer_config")
-"""Objects in config.json, of vLLM and speculators, whose fields count as top-level fields."""
+"""Objects in the config.json of vLLM and speculators. Their fields count as top-level fields."""
 
 _RENAMED = (("model.", ""), ("midlayer.", "layers.0."))
 """Prefixes of published keys, and the internal prefixes that replace them."""
 
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
-"""Fields that EAGLE-3 supports both true and false; a missing one is false."""
+"""Fields that may be true or false for EAGLE-3. A missing field is false."""
 
 _ROPE_NAMES = ("rope_parameters", "rope_scaling")
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -69,11 +69,11 @@ _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 _LAYER_CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 """Config classes of speculators' decoder layers, by model_type. Files leave out their defaults.
 
-Layers of qwen3 have norms of queries and keys; layers of llama have none.
+Only the layers of qwen3 have norms of queries and keys.
 """
 
 _WHOLE_HEAD_FIELDS = ("vocab_size", "tie_word_embeddings")
-"""Fields that are read from a layer's config only if it states them and the level above does not.
+"""Fields that are read from a layer's config only if it states them and the top level does not.
 
 The defaults of the config class say nothing about the head.
 """
@@ -83,10 +83,10 @@ The defaults of the config class say nothing about the head.
 class HeadFormat:
     """The fields that one kind of head may have.
 
-    `kind` is the head's name in `check_kind`, and `name` its name in speculators. Fields of the
-    object `section` in config.json count as top-level fields. `reads` are fields besides the
-    common ones, `switches` are the `SWITCHES` that may be true, and `computed` overrides values
-    of `COMPUTED`.
+    `kind` is the head's name in `check_kind`, and `name` is its name in speculators. Fields of the
+    object `section` in config.json count as top-level fields. `reads` are fields in addition to the
+    common ones. `switches` are the `SWITCHES` that may be true. `computed` overrides values of
+    `COMPUTED`.
     """
 
     kind: str = "eagle"
@@ -112,9 +112,9 @@ class HeadConfig:
     fields: Mapping[str, Any]
     num_layers: int
     nested_layers: Any = None
-    """The value of `LAYERS` in the format's section; None if the section has none."""
+    """The value of `LAYERS` in the format's section, or None if the section has none."""
     num_positions: int = 0
-    """The number of positions that the config itself states; 0 if it states none."""
+    """The number of positions that the config itself states, or 0 if it states none."""
 
     @property
     def layer_names(self) -> list[str]:
@@ -127,7 +127,7 @@ class HeadConfig:
         return bool(self.fields.get(LAYERS) or self.nested_layers)
 
     def with_rope_theta(self, theta: float | None) -> "HeadConfig":
-        """The config with another rotary base; None changes nothing."""
+        """The config with another rotary base. None changes nothing."""
         if theta is None:
             return self
         fields = {**self.fields, "rope_theta": theta}
@@ -141,7 +141,7 @@ EAGLE = HeadFormat()
 
 
 def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> HeadConfig:
-    """Read the config of a head, and rename the checkpoint's keys to internal keys.
+    """Read the config of a head, and rename the checkpoint's keys to the internal keys.
 
     Raises:
         CheckpointError: a field asks for arithmetic that is not supported, or contradicts another
@@ -192,8 +192,8 @@ def _merged(
 ) -> dict[str, Any]:
     """The fields of all objects of a config, which must not contradict each other.
 
-    The keys of `objects` are prefixes for the names of fields in errors. `LAYERS` is taken from
-    the top level alone, since publishers count layers differently in their sections.
+    The keys of `objects` are prefixes for the names of fields in errors. `LAYERS` is read only from
+    the top level, because publishers count layers differently in their sections.
     """
     fields: dict[str, Any] = {}
     for section in objects.values():
@@ -206,7 +206,7 @@ def _merged(
 
 
 def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: HeadFormat) -> None:
-    """Refuse fields that contradict each other, the tensors or the target; note unknown ones."""
+    """Refuse fields that contradict each other, the tensors or the target. Note unknown fields."""
     for switch in SWITCHES:
         if fields.get(switch) not in (None, True, False):
             raise checkpoint.error(f"has {switch} {fields[switch]!r}, which is not supported")
@@ -229,7 +229,7 @@ def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: H
 
 
 def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bool:
-    """True if the config turns `switch` on. Refuses a file with the tensor `key` if it is off."""
+    """True if the config turns `switch` on. If not, a file with the tensor `key` is refused."""
     is_asked_for = bool(head.fields.get(switch))
     if not is_asked_for and key in checkpoint:
         name = checkpoint.published(key)
@@ -240,7 +240,7 @@ def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bo
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     """Refuse attention windows, and rotary embeddings that are not supported.
 
-    The latter rotate a part of each head, differ by layer, or depend on the sequence's length.
+    Such embeddings rotate a part of each head, differ by layer, or depend on the sequence's length.
     """
     without_base: dict[str, Any] = {}
     for name in _ROPE_NAMES:
@@ -272,7 +272,7 @@ def _speculators_layer_config(
     checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any],
     head_format: HeadFormat,
 ) -> dict[str, Any]:  # fmt: skip
-    """Fields of the decoder layers, with defaults. Refuses unsupported heads and layers."""
+    """The fields of the decoder layers, with defaults. Refuses unsupported heads and layers."""
     kind = raw["speculators_model_type"]
     if kind != head_format.name:
         raise checkpoint.error(f"has speculators_model_type {kind!r}, which is not supported")

@@ -1,4 +1,4 @@
-"""Fields of a head's config.json, which are read, refused, or have no effect."""
+"""The fields of a head's config.json: which are read, which are refused, which have no effect."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -33,7 +33,7 @@ INERT = {
         speculators_version""",
     "vLLM": "num_lookahead_tokens num_speculative_tokens",
 }
-"""Fields without effect on a head's results, by their first publisher."""
+"""Fields that have no effect on a head's results, by their first publisher."""
 
 READ = """
     architectures attention_bias bias draft_vocab_size eagle_fc_bias head_dim hidden_act
@@ -65,13 +65,13 @@ _COMPUTED = {
 COMPUTED = {
     name: json.loads(setting) for setting, names in _COMPUTED.items() for name in names.split()
 }
-"""Fields with a single supported value besides null. A kind of head may name another value.
+"""Fields with a single supported value, apart from null. A kind of head may name another value.
 
-Any other value changes the arithmetic for some publisher, and is refused.
+All other values change the arithmetic for some publisher, and are refused.
 """
 
 ROTATES_NEIGHBOURS = ("llama4", "llama4_text")
-"""Values of ModelOpt's `target_model_type` whose heads rotate neighbours, not halves."""
+"""Values of ModelOpt's `target_model_type` whose heads rotate neighbours instead of halves."""
 
 ROPE_FIELDS = """
     attention_factor beta_fast beta_slow factor high_freq_factor low_freq_factor mrope_interleaved
@@ -85,14 +85,14 @@ _TENSOR_SWITCHES = {
     "layers.0.mlp.gate_proj.bias": ("mlp_bias",),
     "layers.0.self_attn.q_norm.weight": ("qk_norm", "use_qk_norm"),
 }
-"""Optional tensors, and the fields that say whether the file has them."""
+"""Optional tensors, each with the fields that say whether the file has it."""
 
 _KINDS = ("dflare", "dflash", "domino", "dspark", "eagle", "hydra", "medusa", "mtp", "xpress")
-"""Kinds of heads, as their architectures' names contain them in lower case."""
+"""Kinds of heads. The name of an architecture contains one of them, apart from its case."""
 
 
 def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:
-    """The common value of fields that mean the same; None if all of them are absent (None).
+    """The common value of fields that mean the same, or None if all of them are absent (None).
 
     Raises:
         CheckpointError: two fields have different values.
@@ -117,7 +117,7 @@ def check_values(
 
 
 def check_switches(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
-    """Refuse switches of tensors that the file lacks, and tensors that are switched off."""
+    """Refuse a file that lacks a tensor that is switched on, or has one that is switched off."""
     for key, switches in _TENSOR_SWITCHES.items():
         present = [name for name in switches if fields.get(name) is not None]
         switched_on = [name for name in present if fields[name]]
@@ -152,7 +152,7 @@ def check_target(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
 
 
 def check_kind(checkpoint: Checkpoint, fields: Mapping[str, Any], kind: str) -> None:
-    """Refuse a head of another kind than `kind`, by its architecture or its tensors."""
+    """Refuse a head whose architecture or tensors show that it is not of this kind."""
     for name in _name_list(fields.get("architectures")):
         kind_of_name = next((word for word in _KINDS if word in name.lower()), "")
         if kind_of_name and not kind.startswith(kind_of_name):
@@ -166,7 +166,7 @@ def check_kind(checkpoint: Checkpoint, fields: Mapping[str, Any], kind: str) -> 
 
 
 def _kind_of(checkpoint: Checkpoint) -> str:
-    """The kind of head, by its tensors; empty if they do not show it."""
+    """The kind of head that the tensors show, or "" if they do not show it."""
     if "hidden_norm.weight" in checkpoint:
         return "dflash"
     if "layers.0.hidden_norm.weight" in checkpoint:
@@ -178,17 +178,17 @@ def _kind_of(checkpoint: Checkpoint) -> str:
 
 
 def unknown_fields(fields: Mapping[str, Any], understood: Collection[str]) -> list[str]:
-    """Names of fields with a value whose meaning is unknown, besides those `understood`."""
+    """The names of fields that have a value and are not known, nor among those `understood`."""
     inert = {name for names in INERT.values() for name in names.split()}
     present = {name for name, setting in fields.items() if setting is not None}
     return sorted(present - inert - {*READ.split()} - COMPUTED.keys() - {*understood})
 
 
 def _mapping(setting: Any) -> Mapping[str, Any]:
-    """The value of a field if it is a JSON object, else an empty mapping."""
+    """The value of a field if it is a JSON object, or else an empty mapping."""
     return setting if isinstance(setting, dict) else {}
 
 
 def _name_list(setting: Any) -> list[str]:
-    """The elements of a field as strings if it is a JSON list, else an empty list."""
+    """The elements of a field as strings if it is a JSON list, or else an empty list."""
     return list(map(str, setting)) if isinstance(setting, list) else []

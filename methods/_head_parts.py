@@ -1,4 +1,4 @@
-"""Parts of a head that it may share with its target: embedding, projection and vocabulary."""
+"""The parts that a head may share with its target: embedding, projection and vocabulary."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,12 +19,12 @@ _MOST_PADDING = 0.1
 def head_of(
     checkpoint: Checkpoint, head: HeadConfig, hidden: int, *, may_share_rows: bool = False
 ) -> tuple[nn.Linear, Tensor]:
-    """A projection to a draft vocabulary, and the target's token id of each row [size].
+    """The projection to a draft vocabulary, and the target's token id of each of its rows [size].
 
-    The projection is the checkpoint's, or the target's if both are equal or the checkpoint has
-    none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's
-    projection. Without `may_share_rows`, the target's projection does not replace a missing one
-    that the config ties to an embedding of the checkpoint.
+    The projection is the checkpoint's. It is the target's if both are equal, or if the checkpoint
+    has none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's
+    projection. Without it, a projection that the config ties to an embedding of the checkpoint must
+    not be missing: the target's projection does not replace it.
     """
     key = "lm_head.weight"
     has_flag = bool(head.fields.get("tie_word_embeddings"))
@@ -58,7 +58,7 @@ def _is_identity(checkpoint: Checkpoint) -> bool:
 
 
 def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
-    """Target ids [size] of a draft vocabulary: row i has i + d2t[i]. A `t2d` must agree."""
+    """The target ids [size] of a draft vocabulary. Row i has i + d2t[i]. A `t2d` must agree."""
     named_size = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
     one_value(checkpoint, {**named_size, "the rows of its projection are": size})
     vocab_size = checkpoint.target.vocab_size
@@ -84,7 +84,7 @@ def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
 
 
 def _rows_of(whole: nn.Linear, ids: Tensor) -> nn.Linear:
-    """A linear layer with copies of the rows `ids` of `whole`."""
+    """A linear layer whose rows are copies of the rows `ids` of `whole`."""
     rows = nn.Linear(whole.in_features, len(ids), bias=False, device="meta")
     rows.weight = frozen(whole.weight[ids])
     rows.bias = None if whole.bias is None else frozen(whole.bias[ids])
@@ -92,7 +92,7 @@ def _rows_of(whole: nn.Linear, ids: Tensor) -> nn.Linear:
 
 
 def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
-    """Logits [n, vocab] of the target's tokens, from logits [n, draft] of a draft vocabulary.
+    """Spread logits [n, draft] of a draft vocabulary to logits [n, vocab] of the target's tokens.
 
     `token_ids` [draft] are the target's ids of the draft tokens. All other tokens get -inf.
     """
@@ -121,13 +121,13 @@ def tell_rope(checkpoint: Checkpoint, config: LlamaConfig) -> None:
 
 
 def _rope(config: PreTrainedConfig) -> Mapping[str, Any]:
-    """The fields of a rotary embedding; empty without one, or if layers have different ones."""
+    """The fields of a rotary embedding. Empty if there is none, or if it differs by layer."""
     rope = getattr(config, "rope_parameters", None) or {}
     return {} if any(isinstance(field, dict) for field in rope.values()) else rope
 
 
 def check_width(checkpoint: Checkpoint, hidden: int) -> None:
-    """Refuse a head that uses the target's embedding or head, but has another width."""
+    """Refuse a head that uses the target's embedding or projection, but has another width."""
     expected = checkpoint.target.config.hidden_size
     if hidden != expected:
         raise checkpoint.error(f"has a hidden size of {hidden}, but the target has {expected}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 SEPARATOR = -1
-"""Separates the sequences of a text. No token has this id, so no match crosses it."""
+"""Separates the sequences of a text. No token has this id, so no match can cross it."""
 
 
 class Occurrences:
@@ -26,10 +26,10 @@ class Occurrences:
         del self.token_ids[length:]
 
     def ends(self, context: Sequence[int]) -> Iterator[list[int]]:
-        """Ends of the occurrences of the last 1, 2, 3, ... tokens of `context`.
+        """Yield the ends of all occurrences of the last 1, 2, 3, ... tokens of `context`.
 
-        An end is the position after an occurrence, in ascending order. The last token of the
-        text counts too, so an end may be the length of the text. Stops when nothing matches.
+        An end is the position after an occurrence, in ascending order. An occurrence may end the
+        text, so an end may be the text's length. Stops when nothing matches.
         """
         token_ids = self.token_ids
         ends = [position + 1 for position in self._positions.get(context[-1], ())]

@@ -15,10 +15,10 @@ from specbench.methods.shared.checkpoint import Checkpoint
 
 
 def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:
-    """Tokens [1 + n] of a chain below `root` [1], a score [1] and, if sampled, `q` [1 + n, vocab].
+    """Draw a chain below `root` [1] from `logits` [n, vocab].
 
-    `logits` [n, vocab]. Draft tokens are drawn independently with the request's own settings:
-    none of them has seen the others.
+    Returns its tokens [1 + n], a score [1] and, if it is sampled, `q` [1 + n, vocab]. Draft tokens
+    are drawn independently with the request's own settings. None of them has seen the others.
     """
     if sampler.sampling.is_greedy:
         best_ids = sampler.best_ids(logits)
@@ -26,7 +26,7 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     probs = sampler.probs(logits)
     tokens = torch.cat([root, sampler.draw(probs)])
     q = torch.cat([torch.zeros_like(probs[:1]), probs])
-    score = probs[:, 0].amax()[None]  # shows any NaN: it makes a whole row NaN
+    score = probs[:, 0].amax()[None]  # shows any NaN, since it makes a whole row NaN
     return tokens, score, q
 
 
@@ -39,7 +39,7 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
     """Drafts a chain in one pass."""
 
     _drafted: Callable[..., tuple[Tensor, ...]]
-    """Draft a chain from the values of `draft_inputs`; returns what `draw_chain` returns."""
+    """Draft a chain from the values of `draft_inputs`. Returns what `draw_chain` returns."""
 
     def propose(self, state: State) -> DraftTree:
         draft = self._execution.wrap(self._drafted)

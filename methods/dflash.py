@@ -21,9 +21,9 @@ from specbench.methods.shared.checkpoint import FILES, Checkpoint
 from specbench.types import option
 
 _INPUT_IDS = "aux_hidden_state_layer_ids"
-"""Field that names the target layers that a head reads by their inputs, in speculators' layout."""
+"""Field of speculators' layout that names the target layers whose inputs a head reads."""
 _OUTPUT_IDS = "target_layer_ids"
-"""Field that names the target layers that a head reads by their outputs, in other layouts."""
+"""Field of other layouts that names the target layers whose outputs a head reads."""
 
 _OFF_SWITCHES = """
     add_swa_attention_sink_bias attention_sink_bias causal is_causal sample_from_anchor
@@ -53,11 +53,10 @@ class Options(MethodOptions):
 
 
 class DFlashModel(FeatureModel):
-    """Decoder layers whose keys and values of committed tokens come from target features alone.
+    """Decoder layers whose keys and values of committed tokens come only from target features.
 
-    The feature is norm(fc(outputs of some target layers)), the same for all layers.
-    Queries come only from a block: the pending token, then mask tokens, which all see each
-    other.
+    The feature is norm(fc(outputs of some target layers)), and is the same for all layers. Only a
+    block has queries: the pending token and the mask tokens after it, which all see each other.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -100,9 +99,9 @@ class DFlashModel(FeatureModel):
     def logits(
         self, context: Tensor, tokens: Tensor, rows: Tensor, end: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """Logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
+        """The logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
 
-        The other arguments are as in `DraftStack.fill_block`.
+        The other arguments are those of `DraftStack.fill_block`.
         """
         residual = embedding(tokens, self._embedding)
         attended = self._ops.norm(residual, self._input_norm)
@@ -121,7 +120,7 @@ class DFlashModel(FeatureModel):
 class DFlash(ParallelDrafter[DFlashModel]):
     """Drafts a chain in one pass over the pending token and a mask per draft token.
 
-    Above temperature 0, draft tokens are drawn independently: none has seen the others.
+    Above temperature 0, draft tokens are drawn independently. None has seen the others.
 
     Source: Chen et al. 2026, "DFlash: Block Diffusion for Flash Speculative Decoding"; behaviour
     checked against z-lab/dflash, dflash/model.py, and speculators 0.9, models/dflash.
@@ -143,7 +142,7 @@ class DFlash(ParallelDrafter[DFlashModel]):
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Draft after the path's nodes, which are read first (arguments: see `draft_inputs`)."""
+        """Read the path's nodes, then draft after them. `draft_inputs` explains the arguments."""
         model = self.model
         context = model.context(model.features(captured, path))
         block = torch.cat([tokens.index_select(0, last), self._masks])
@@ -162,9 +161,10 @@ class DFlash(ParallelDrafter[DFlashModel]):
 
 
 def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) -> tuple[int, ...]:
-    """Target layers whose inputs the head reads, in increasing order.
+    """The target layers whose inputs the head reads, in increasing order.
 
-    The config names inputs in speculators (0 is the first layer's), outputs in other layouts.
+    In speculators' layout, the config names layers by their inputs (0 is the first layer's input).
+    In other layouts, it names them by their outputs.
     """
     name = _OUTPUT_IDS
     lowest = -1  # the output of layer -1 is the input of layer 0

@@ -69,7 +69,7 @@ class Eagle(EagleDrafter):
     def _grown(
         self, end: Tensor, *missing: Tensor, cache_span: CacheSpan, sampler: Sampler
     ) -> tuple[Tensor, ...]:
-        """Tokens [nodes] and scores of the tree and, if sampled, its `q` [nodes, vocab]."""
+        """The tree's tokens [nodes] and scores and, if it is sampled, its `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         tokens = [root]  # the tokens of each level
@@ -86,7 +86,7 @@ class Eagle(EagleDrafter):
             else:
                 p = sampler.probs(model.whole_logits(hidden))
                 probs.append(p)
-                scores.append(p[:, :1])  # shows any NaN: it makes a whole row NaN
+                scores.append(p[:, :1])  # shows any NaN, since it makes a whole row NaN
                 candidates = sampler.draw_distinct(p, tree.num_candidates)
                 drawn.append(candidates)
             tokens.append(candidates.view(-1).index_select(0, level.source))
@@ -120,10 +120,11 @@ class Eagle(EagleDrafter):
         return self.model.bytes_read(len(self._tree.levels))
 
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
-        """Distribution [nodes, vocab] that each node was drawn from, without its earlier siblings.
+        """The distribution [nodes, vocab] that each node was drawn from.
 
-        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is left
-        (top-p may keep fewer tokens than there are children), the node's token gets probability 1.
+        A node's earlier siblings have no probability. `probs` is [expanders, vocab], and `drawn` is
+        [expanders, candidates]. If no probability is left, because top-p keeps fewer tokens than
+        there are children, the node's token gets probability 1.
         """
         parents = self._tree.expander
         q = probs.index_select(0, parents)  # [nodes, vocab]

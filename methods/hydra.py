@@ -34,7 +34,7 @@ class Options(TreeOptions):
 class Head:
     """Head i: an MLP over [hidden ; embeddings of the root and i draft tokens], and a projection.
 
-    The first block is res(x) + SiLU(W x + b), with its two matrices joined; later ones are
+    The first block is res(x) + SiLU(W x + b). Its two matrices are joined. Later blocks are
     x + SiLU(W x + b).
     """
 
@@ -60,11 +60,11 @@ class Head:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its weights."""
+        """Bytes of the head's weights."""
         return weight_bytes(self._weight, self._bias, *self._later, self._projection)
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Logits [n, vocab] of the next token, for `inputs` [n, (i + 2) * hidden]."""
+        """The logits [n, vocab] of the next token, given `inputs` [n, (i + 2) * hidden]."""
         project = self._ops.project
         gated, residual = project(inputs, self._weight, self._bias).chunk(2, -1)
         out = residual + silu(gated)
@@ -85,13 +85,13 @@ class Prefix:
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
     def read(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
-        """Begin a sequence with the first rows of `hidden`, one for each of `tokens` [n]."""
+        """Begin a sequence with the first n rows of `hidden`, where `tokens` is [n]."""
         hidden = hidden[: tokens.shape[0]]
         self.stack.prefill(hidden, self._ops.norm(hidden, self._input_norm))
         return ()
 
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
-        """Feed rows [n, hidden] up to `end` []; returns [1, hidden] for row `last` [1]."""
+        """Feed rows [n, hidden] up to `end` []. Returns the output [1, hidden] of row `last` [1]."""
         attended = self._ops.norm(hidden, self._input_norm)
         start = end - 1 - last[0]
         out = self.stack.feed(hidden, attended, start, last, cache_span)
@@ -99,12 +99,12 @@ class Prefix:
 
 
 class Hydra(PathDrafter):
-    """Drafts with one head per depth: head i reads the i draft tokens above.
+    """Drafts with a head for each depth. Head i reads the i draft tokens above it.
 
-    A node of the tree is a rank among the best tokens after its parent, so the tree is filled
-    level by level, and only nodes with children are expanded. Architecture `mlp` reads the
-    last final hidden state; `prefix-mlp` (Hydra++) reads the output of an extra attention
-    layer over all of them.
+    A node of the tree is a rank among the best tokens after its parent. So the tree is filled level
+    by level, and only nodes with children are expanded. Architecture `mlp` reads the last final
+    hidden state. `prefix-mlp` (Hydra++) reads the output of an extra attention layer over all final
+    hidden states.
 
     Source: Ankner et al. 2024, "Hydra"; behaviour checked against zankner/Hydra and Spec-Bench's
     copy of it.
@@ -118,7 +118,7 @@ class Hydra(PathDrafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         checkpoint = Checkpoint("hydra", context, FILES)
-        has_prefix = _architecture(checkpoint) == "prefix-mlp"
+        has_prefix = _has_prefix(checkpoint)
         heads = _heads(checkpoint, target, has_prefix)
         self._prefix = Prefix(checkpoint, target) if has_prefix else None
         checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
@@ -148,7 +148,7 @@ class Hydra(PathDrafter):
         self, end: Tensor, path: Tensor, token_ids: Tensor, last: Tensor, hidden: Tensor, *,
         cache_span: CacheSpan,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Tokens [nodes] and scores of the tree after the missing rows, which end at `end` []."""
+        """The tree's tokens [nodes] and scores after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
         tokens = [expanded]  # the tokens of each level
         scores = []
@@ -193,23 +193,23 @@ class Hydra(PathDrafter):
         return num_bytes
 
 
-def _architecture(checkpoint: Checkpoint) -> str:
-    """The architecture of the heads. Refuses heads that read other states."""
+def _has_prefix(checkpoint: Checkpoint) -> bool:
+    """True if the heads have prefix attention. Refuses other architectures and states."""
     config = checkpoint.config()
     name = config.get("hydra_head_arch", "mlp")
     if name not in ARCHITECTURES:
         raise checkpoint.error(f"is of architecture {name!r}, not {' or '.join(ARCHITECTURES)}")
     if not config.get("grounded_heads", True) or config.get("hidden_state_offset", 0):
         raise checkpoint.error("has ungrounded heads, or reads an earlier hidden state")
-    return str(name)
+    return bool(name == "prefix-mlp")
 
 
 def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Head]:
-    """All heads of the checkpoint. Its keys give the number of heads and blocks."""
+    """All heads of the checkpoint. The keys give the numbers of heads and blocks."""
     first_block = 0
     stride = 1  # difference between the numbers of successive blocks
     projection = ""
-    if has_prefix:  # a dropout before every block and projection takes a number too
+    if has_prefix:  # the dropouts before blocks and projections have numbers too
         first_block = 1
         stride = 2
         projection = ".1"

@@ -24,7 +24,7 @@ class Options(MethodOptions):
         return self.num_tokens + 1 if self.schedule == "constant" else 0
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile: a token at every position."""
+        """These options for an acceptance profile, with a draft token at every position."""
         return self.chained(1)
 
     def chained(self, num_tokens: int) -> Self:
@@ -35,15 +35,15 @@ class Options(MethodOptions):
 class LayerSkip(SpeculativeSampling):
     """Drafts a chain with the target's first layers, final norm and head.
 
-    The target itself computes these layers' keys and values of committed tokens, so the draft
-    model needs no cache and no prefill. Early exit works best with models that were trained
-    with LayerSkip.
+    The target itself computes these layers' keys and values of committed tokens. So the draft model
+    needs no cache and no prefill. Early exit works best with models that were trained with
+    LayerSkip.
 
     Source: Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative
     Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.
 
     Deviation: the target computes the first layers of the draft tokens again. The official code
-    keeps them, which saves arithmetic, but reads no fewer weights: the last token needs them all.
+    keeps their results. This saves arithmetic, but as many weights are read for the last token.
     The official code takes 8 layers of Llama-2 7B's 32 and ends a draft at EOS.
     """
 

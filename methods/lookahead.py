@@ -40,19 +40,19 @@ class Options(MethodOptions):
 class Lookahead(Drafter):
     """Keeps a 2-D window of Jacobi iterates and a pool of the n-grams formed by its columns.
 
-    The window is part of the tree, as scratch nodes. Level 0 is a chain under the root. The
-    parent of column i in level 1 is the i-th of (root, level 0); in later levels it is column
-    i of the level above. The pool's n-grams for the pending token are the draft: a trie under
-    the root, whose nodes may be accepted. Each step shifts the window by one column, whatever
-    was accepted.
+    The window is part of the tree, as scratch nodes. Level 0 is a chain below the root. In level 1,
+    the parent of column i is the i-th of (root, level 0). In later levels, it is column i of the
+    level above. The draft is a trie below the root, made of the pool's n-grams for the pending
+    token. Its nodes may be accepted. Each step shifts the window by one column, no matter how many
+    tokens were accepted.
 
     Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
     Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.
 
     Deviation: a fully matched n-gram keeps its bonus token here. The official code drops it,
     because its match counter stops one token early. The window's first tokens are drawn from the
-    prompt with the request's seed (officially a fixed seed), in the first step (officially in the
-    prefill).
+    prompt in the first step, with the request's seed. Officially this is done in the prefill, with
+    a fixed seed.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -122,8 +122,8 @@ class Lookahead(Drafter):
     def _fill_pool(self, root: int, next_level: list[int]) -> None:
         """Add each column's n-gram to the pool, under the token above the column.
 
-        A column goes through the levels and ends in `next_level`. A token with more n-grams than
-        `guesses` loses its oldest one.
+        A column has a token of each level, and ends with a token of `next_level`. If a token has
+        more n-grams than `guesses`, its oldest n-gram is dropped.
         """
         first, *later = self._levels
         above_columns = [root, *first]
@@ -137,7 +137,7 @@ class Lookahead(Drafter):
 
 
 def _add_trie(tokens: list[int], parents: list[int], ngrams: Iterable[tuple[int, ...]]) -> None:
-    """Append the n-grams as a trie under node 0, since siblings must carry distinct tokens."""
+    """Append the n-grams below node 0 as a trie, because siblings must carry distinct tokens."""
     node_of: dict[tuple[int, ...], int] = {(): 0}  # by the tokens on its path
     for ngram in ngrams:
         for end in range(1, len(ngram) + 1):
@@ -149,7 +149,7 @@ def _add_trie(tokens: list[int], parents: list[int], ngrams: Iterable[tuple[int,
 
 
 def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) -> None:
-    """Append the window's levels under node 0: the first as a chain, others below their columns."""
+    """Append the window's levels: the first as a chain below node 0, others below their columns."""
     first_level, *later_levels = levels
     nodes_above = [0]  # the node above each column
     for token in first_level:

@@ -27,7 +27,7 @@ FILES = names_of("medusa")
 
 _BLOCK = re.compile(r"(blocks\.(\d+)\.layers\.(\d+)\.)(weight|bias)")
 _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
-"""vLLM's keys. The official keys are `{head}.{block}.linear.` and `{head}.{number of blocks}.`."""
+"""Keys of vLLM. The official ones are `{head}.{block}.linear.` and `{head}.{number of blocks}.`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class Options(TreeOptions):
 
 
 class Medusa(PathDrafter):
-    """Drafts with heads on the last final hidden state (at t); head i predicts token t + 2 + i.
+    """Drafts with heads on the last final hidden state (at t). Head i predicts token t + 2 + i.
 
     A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the
-    tree is a rank among the best tokens of its depth's head; its ancestors do not matter.
+    tree is a rank among the best tokens of the head of its depth. Its ancestors do not matter.
 
     Source: Cai et al. 2024, "Medusa"; behaviour checked against FasterDecoding/Medusa and
     Spec-Bench's copy of it.
 
-    Deviation: only the heads that the tree needs run, on the accepted node alone; officially they
-    run on all nodes. Typical acceptance is not the default at T > 0. The tensors give the number
-    of heads and blocks: published configs are wrong about it.
+    Deviation: only the heads that the tree needs are run, and only on the last accepted node.
+    Officially they run on all nodes. Typical acceptance is not the default at T > 0. The numbers of
+    heads and blocks are those of the tensors, because published configs are wrong about them.
     """
 
     needs = Needs(hidden=True)
@@ -91,7 +91,7 @@ class Medusa(PathDrafter):
     def _filled(
         self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor
     ) -> tuple[Tensor, ...]:
-        """Tokens [nodes] of the tree after the path's last row of `hidden` [n, hidden]."""
+        """The tree's tokens [nodes] and scores, after the path's last row of `hidden`."""
         root = token_ids.index_select(0, last)
         logits = self._logits(hidden, path, last)
         best = self._ops.topk_ids(logits, self._tree.num_candidates)  # [heads, candidates]
@@ -118,9 +118,9 @@ class Medusa(PathDrafter):
     def _read(
         self, checkpoint: Checkpoint, num_heads: int, num_blocks: int, has_bias: bool
     ) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
-        """Blocks and projections [heads, vocab, hidden] of the heads that the tree needs.
+        """The blocks and the projections [heads, vocab, hidden] of the heads that the tree needs.
 
-        A block is a weight [heads, hidden, hidden] and a bias [heads, hidden], if it has one.
+        A block is a weight [heads, hidden, hidden] and a bias [heads, hidden] or None.
         """
         target = checkpoint.target
         hidden, vocab = target.config.hidden_size, target.vocab_size
@@ -145,7 +145,7 @@ class Medusa(PathDrafter):
 
 
 def _use_official_keys(checkpoint: Checkpoint) -> str:
-    """Give vLLM's keys their official names; returns the name of the layout.
+    """Give vLLM's keys their official names. Returns the name of the layout.
 
     Source: vLLM's model_executor/models/medusa.py. A draft vocabulary (`token_map`) and a
     projection that heads share (`lm_head`) are refused as unexpected tensors.

@@ -35,11 +35,10 @@ class Options(MethodOptions):
 
 
 class MtpModel(FeatureModel):
-    """The decoder layer that a checkpoint has after the target's own layers, run over pairs.
+    """The decoder layer that a checkpoint has after the target's own layers. It reads pairs.
 
     The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]).
-    The output after its norm gives the logits, by the target's head, and is the next pair's
-    feature.
+    The layer's normed output is the next pair's feature, and gives the logits by the target's head.
     """
 
     needs = Needs(hidden=True, all_prompt_positions=True)
@@ -67,12 +66,12 @@ class MtpModel(FeatureModel):
         self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
         self._is_masked = config._attn_implementation != "sdpa"  # sdpa is causal without a mask
         checkpoint.close()
-        # In a target that is spread over devices, the last layer and the embedding are on two.
+        # If the target is spread over devices, its last layer is not on the embedding's device.
         last_shape = target.cache.shape(num_layers - 1)
         self.cache = KVCache([replace(last_shape, device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
-        """Refuse more or fewer than one MTP layer, and targets whose layers cannot run alone."""
+        """Refuse any number of MTP layers but one, and targets whose layers cannot run alone."""
         count = checkpoint.config().get("num_nextn_predict_layers")
         if count != 1:
             raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")
@@ -85,7 +84,7 @@ class MtpModel(FeatureModel):
             raise checkpoint.error("is for a model with attention windows")
 
     def _shared(self, checkpoint: Checkpoint, name: str, module: nn.Module) -> Tensor:
-        """The target's weight. If the checkpoint has a copy of it, the two must be equal."""
+        """The weight of the target's module. If the checkpoint has a copy, both must be equal."""
         key = f"{self._prefix}{name}.weight"
         weight = module.weight
         assert isinstance(weight, Tensor)
@@ -102,7 +101,7 @@ class MtpModel(FeatureModel):
         self.read(features, tokens)
 
     def read(self, features: Tensor, tokens: Tensor) -> Tensor:
-        """Append pairs of features [n, hidden] and tokens [n]; returns outputs [n, hidden]."""
+        """Append pairs of features [n, hidden] and tokens [n]. Returns the outputs [n, hidden]."""
         start = self.cache.length
         n = tokens.shape[0]
         token_norm, feature_norm, output_norm = self._norms
@@ -128,7 +127,7 @@ class MtpModel(FeatureModel):
 
     @property
     def num_bytes(self) -> float:
-        """Bytes of weights read by a pass over one token."""
+        """Bytes of weights that a pass over one token reads."""
         num_bytes = float(weight_bytes(self._layer, self._project, self._head))
         mlp = cast(Any, self._layer).mlp
         if hasattr(mlp, "experts"):
@@ -144,8 +143,8 @@ class Mtp(FeatureDrafter[MtpModel]):
     transformers' MtpModel. As in MtpModel and SGLang, the layer's output after its norm is the next
     feature; vLLM takes the output before the norm.
 
-    Deviation: the layer is used again for each further token. The paper has a layer per depth, and
-    its authors published the first.
+    Deviation: the layer is used again for each further token. The paper has a layer for each depth,
+    but its authors published only the first layer.
     """
 
     profile = "path"
@@ -153,7 +152,7 @@ class Mtp(FeatureDrafter[MtpModel]):
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._num_tokens = count = options.num_tokens
         super().__init__(MtpModel(context), context, num_scratch=count, depth=count)
-        self._prompt_size = lambda _: None  # its layer counts rows on the host: no recordings
+        self._prompt_size = lambda _: None  # no recordings, because the layer counts on the host
         self.tree_sizes = (1 + count,)
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -161,7 +160,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         super().start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """A chain: the layer reads the missing pairs, then its own output with each draft token."""
+        """Draft a chain. The layer reads the missing pairs, then its outputs with draft tokens."""
         model = self.model
         features, tokens = self._unread(state)
 
@@ -178,7 +177,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         self.model.read(*self._unread(state))
 
     def _unread(self, state: State) -> tuple[Tensor, Tensor]:
-        """Features and tokens of the pairs that the layer has not read, without padding."""
+        """The features and tokens of the pairs that the layer has not read, without padding."""
         count = state.num_committed - self.model.cache.length
         path, tokens, _ = self._missing
         return self._captured[0].index_select(0, path[:count]), tokens[:count]
@@ -199,9 +198,9 @@ def _one_layer(config: Any) -> Any:
 
 
 def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> nn.Module:
-    """The decoder layer, of the target's own class, with the tensors under `prefix`.
+    """The decoder layer, which is of the target's own class and has the tensors under `prefix`.
 
-    Experts have one tensor each in the file, and are stacked in the class.
+    In the file, each expert has its own tensors. The class stacks them.
     """
     with torch.device("meta"), checkpoint.config_errors("a decoder layer"):
         layer: nn.Module = type(target.layers[-1])(config, 0)
@@ -220,7 +219,7 @@ def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> 
 
 
 def _stacked_experts(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Stack the experts' tensors to the weight `name` [experts, rows, columns] of a class."""
+    """Stack the tensors of all experts to the weight `name` [experts, rows, columns]."""
     module, _, weight_name = name.partition(".experts.")
     num_experts, num_rows, num_columns = shape
     joined = ("gate_proj", "up_proj") if weight_name == "gate_up_proj" else (weight_name,)

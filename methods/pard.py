@@ -34,7 +34,7 @@ class Pard(DraftModelDrafter):
     The pass reads the tokens committed since the last pass, then a mask token for each further
     draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens
     do not stay in the cache. Above temperature 0, draft tokens are drawn independently with
-    the request's own settings: none of them has seen the others.
+    the request's own settings. None of them has seen the others.
 
     Source: An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model
     Adaptation"; behaviour checked against AMD-AGI/PARD, pard/pard_infer.py.
@@ -61,7 +61,7 @@ class Pard(DraftModelDrafter):
         self._pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:
-        """A chain from one pass over the missing tokens, then the masks."""
+        """Draft a chain in one pass over the missing tokens and the masks after them."""
         model = self._model
         count = min(self._num_tokens, state.remaining - 1)
         if count < 1:
@@ -77,7 +77,7 @@ class Pard(DraftModelDrafter):
         return chain_of(*draw_chain(missing[-1:], draft_logits, state.sampler))
 
     def _pass(self, tokens: Tensor) -> Tensor:
-        """Logits [n, vocab] of the draft model after each of `tokens` [n]."""
+        """The draft model's logits [n, vocab] after each of `tokens` [n]."""
         chain = DraftTree.chain(tokens)
         size = self._model.execution.num_nodes(chain.num_nodes)
         return self._model.forward(chain.padded(size)).logits[: chain.num_nodes]

@@ -19,7 +19,7 @@ from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.types import option
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
-"""Names of the mask token's id: in speculators, and in the layout that vLLM loads."""
+"""Names that speculators, and the layout that vLLM loads, give to the mask token's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class PEagleModel(Eagle3Model):
 
 
 class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
-    """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
+    """Drafts a chain in one pass over the committed pairs and a mask pair for each further token.
 
     The mask pairs follow the last committed pair. Each sees all pairs before it, and none stays
-    in the cache. Above temperature 0, draft tokens are drawn independently: none has seen the
+    in the cache. Above temperature 0, draft tokens are drawn independently. None has seen the
     others.
 
     Source: Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"; behaviour
@@ -91,14 +91,14 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
         model = PEagleModel(context, options)
         super().__init__(model, context, num_scratch=0, depth=options.num_tokens)
         self._num_masks = options.num_tokens - 1
-        self._num_scratch += self._num_masks  # they follow a padded path
+        self._num_scratch += self._num_masks  # the masks follow a padded path
         self.tree_sizes = (options.num_tokens + 1,)
 
     def _drafted(
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Draft after the path's pairs, which are read first (arguments: see `draft_inputs`)."""
+        """Read the path's pairs, then draft after them. `draft_inputs` explains the arguments."""
         model = self.model
         num_masks = self._num_masks
         rows = torch.arange(path.shape[0] + num_masks, device=path.device)

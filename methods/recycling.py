@@ -13,7 +13,7 @@ from specbench.methods.shared.static_tree import TREE_HELP, StaticTree, TreeOpti
 from specbench.types import option
 
 ROWS = 128
-"""Positions of the prompt whose logits are held at once."""
+"""Number of the prompt's positions whose logits are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Options(TreeOptions):
 
 
 class Table:
-    """The target's best tokens [vocab, candidates] after each token, and trees drafted from them.
+    """The target's best tokens [vocab, candidates] after each token. Trees are drafted from them.
 
     A row that was never written holds the tokens 0, 1, 2 and so on. If a token occurs at several
-    nodes of a step, the last one counts.
+    nodes of a step, its last node counts.
     """
 
     def __init__(self, tree: StaticTree, target: Target) -> None:
@@ -49,15 +49,15 @@ class Table:
         self._rows.copy_(self._kept_rows)
 
     def keep(self) -> None:
-        """Keep the present rows: later sequences begin with them."""
+        """Keep the present rows, so that later sequences begin with them."""
         self._kept_rows.copy_(self._rows)
 
     def forget(self) -> None:
-        """Keep no rows: later sequences begin with rows that were never written."""
+        """Keep no rows, so that later sequences begin with rows that were never written."""
         self._kept_rows.copy_(self._unknown)
 
     def fill(self, root: Tensor) -> tuple[Tensor, ...]:
-        """Tokens [nodes] of the tree below `root` [1]."""
+        """The tokens [nodes] of the tree below `root` [1]."""
         tokens = root
         successors = self._rows.view(-1)
         for parents, ranks in zip(self._parents, self._ranks, strict=True):
@@ -75,13 +75,13 @@ class Table:
         is_node = nodes < num_nodes  # the rest is padding
         tokens = torch.where(is_node, tokens, tokens[:1])
         has_token = (tokens[:, None] == tokens) & is_node  # [nodes, nodes]
-        last_node = torch.where(has_token, nodes, 0).amax(-1)  # the last with the same token
+        last_node = torch.where(has_token, nodes, 0).amax(-1)  # the last node with the same token
         self._rows.index_copy_(0, tokens, best.index_select(0, last_node))
         return (best,)
 
 
 class HostTable(Table):
-    """The same table as lists, since on a CPU a dozen small tensor operations are slow to start."""
+    """The same table as lists, because a dozen small tensor operations start slowly on a CPU."""
 
     def __init__(self, tree: StaticTree, target: Target) -> None:
         self._width = tree.num_candidates
@@ -119,12 +119,12 @@ class Recycling(Drafter):
     """Keeps a table of the target's best tokens after each token.
 
     A node of the tree is a rank in its parent token's row. After each step, the target's best
-    tokens at every node, accepted or not, replace the row of the node's token.
+    tokens at every node replace the row of the node's token, even if the node was not accepted.
 
     Source: Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language
     Models with Token Recycling"; behaviour checked against Spec-Bench's inference_recycling.py.
 
-    Deviation: the official table starts with zeros, which repeat one token below a node; here a
+    Deviation: the official table starts with zeros, which repeat one token below a node. Here a
     row starts with the tokens 0, 1, 2 and so on. The official code keeps the table from prompt to
     prompt, which is `scope=run` here.
     """
@@ -143,7 +143,7 @@ class Recycling(Drafter):
         self._ops = target.execution.ops
         self._fill = target.execution.wrap(self._table.fill)
         self._learn = self._table.learn
-        if not context.skipped_depth:  # else steps have many sizes, which would be captured late
+        if not context.skipped_depth:  # otherwise steps have many sizes, captured too late
             self._learn = target.execution.wrap(self._table.learn)
 
     def start(self, state: State, prefill: Forward) -> None:

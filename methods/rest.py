@@ -11,10 +11,10 @@ from specbench.methods.shared.datastore import SORTED_BY, read_datastore
 from specbench.types import option
 
 NUM_MATCHES = 5000
-"""Maximum number of occurrences that are counted in a step."""
+"""Largest number of occurrences that are counted in a step."""
 
 Tokens = tuple[int, ...]
-"""Tokens from the root to a node, without the root's token."""
+"""The tokens from the root to a node, without the root's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Options(MethodOptions):
 class Rest(Drafter):
     """Looks up the last tokens in a datastore, the longest context first.
 
-    The first context that has continuations is used. They form a trie. Its most frequent nodes
-    are the draft; then the nodes with the longest paths are dropped until the numbers of distinct
+    The first context that has continuations is used. They form a trie, and its most frequent nodes
+    are the draft. Then the nodes with the longest paths are dropped, until the numbers of distinct
     tokens on the paths of all nodes add up to at most `num_tokens`.
 
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
@@ -50,7 +50,7 @@ class Rest(Drafter):
 
     Deviation: of equally frequent nodes the shallower is kept, then the node found first. Of paths
     with equally many distinct tokens, the longest is dropped. Officially, chance decides both.
-    Without a match the step runs on the pending token alone; officially a dummy token (id 100) is
+    Without a match, the step runs on the pending token alone. Officially, a dummy token (id 100) is
     drafted. A continuation ends at the end of its text. A context that occurs only at the ends of
     texts has no continuation, so a shorter context is tried.
     """
@@ -64,7 +64,7 @@ class Rest(Drafter):
         self.tree_sizes, self.tree_depth = range(1, 2 + options.num_tokens), options.length
 
     def propose(self, state: State) -> DraftTree:
-        """A tree of the most frequent continuations, or the pending token alone."""
+        """Propose a tree of the most frequent continuations, or the pending token alone."""
         paths = self._paths(state)
         if not paths:
             return state.chain()
@@ -97,7 +97,7 @@ def _num_distinct(path: Tokens) -> int:
 
 
 def _cut(paths: list[Tokens], most_tokens: int) -> list[Tokens]:
-    """Drop the longest paths until the counts of distinct tokens sum to at most `most_tokens`."""
+    """Drop the longest paths until the numbers of distinct tokens sum to at most `most_tokens`."""
     kept = sorted(paths, key=lambda path: (_num_distinct(path), len(path)))
     num_tokens = sum(map(_num_distinct, kept))
     while num_tokens > most_tokens:

@@ -65,18 +65,18 @@ _EAGLES = {"eagle2": eagle2, "eagle3": eagle3}
 class SamDecoding(Drafter):
     """Copies the continuation of the longest earlier match, or lets another drafter propose.
 
-    The match ends with the pending token; its earliest occurrence counts. If fewer than
-    `num_tokens` tokens follow it, shorter matches are tried for an occurrence further back.
-    A match in the datastore that is longer by `bias` tokens is copied instead. The other
-    drafter observes every step.
+    The match ends with the pending token. Its earliest occurrence counts. If fewer than
+    `num_tokens` tokens follow this occurrence, shorter matches may have an earlier one. A match in
+    the datastore that is longer by `bias` tokens is copied instead. The other drafter observes
+    every step.
 
     Source: Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton"; behaviour
     checked against hyx1999/SAM-Decoding, samd/draft.py.
 
     Deviation: an index of the tokens' positions replaces the suffix automaton, and a datastore
-    replaces the automaton of a corpus; they find the same matches. A copy ends with its text;
-    officially zeros follow it or, in a corpus, the next text. Officially a corpus can be combined
-    with EAGLE-2, and the table is kept from prompt to prompt, which is `scope=run` here.
+    replaces the automaton of a corpus. They find the same matches. A copy ends with its text.
+    Officially it goes on with zeros or, in a corpus, with the next text. Officially a corpus can be
+    combined with EAGLE-2, and the table is kept from prompt to prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -113,7 +113,7 @@ class SamDecoding(Drafter):
         return self._other.propose(state)
 
     def _copied(self) -> list[int]:
-        """The continuation of the longest match, empty if it is not long enough."""
+        """The continuation of the longest match, or an empty list if no match is long enough."""
         options, token_ids = self._options, self._occurrences.token_ids
         # The earliest end of a match of each length, while something follows it.
         first_ends = (ends[0] for ends in self._occurrences.ends(token_ids))
@@ -138,7 +138,7 @@ class SamDecoding(Drafter):
         self._other.forget()
 
     def bytes_read(self, num_nodes: int) -> float:
-        """Bytes read by the other drafter if a tree has one of its sizes, else by a copied step.
+        """Bytes that the other drafter reads, if a tree has one of its sizes, or else a copied step.
 
         In a copied step, a draft model still reads the tokens, but its head is not used.
         """
@@ -154,7 +154,7 @@ class SamDecoding(Drafter):
     def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
         """Let EAGLE draft after a step over a tree of each size, at each size of its cache.
 
-        EAGLE's trees have scores, which the trees to record lack. So they are verified too.
+        EAGLE's trees are verified too, because they have scores, and the trees to record have none.
         """
         if not isinstance(self._other, EagleDrafter) or self._target.execution.is_paused:
             return
@@ -165,7 +165,7 @@ class SamDecoding(Drafter):
                 self._verified(drafted, sampler)
 
     def _verified(self, tree: DraftTree, sampler: Sampler) -> StepResult:
-        """The result of a step over `tree`, as the loop makes it."""
+        """The result of a step over `tree`, as the decoding loop makes it."""
         target = self._target
         tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
         is_joined = target.execution.is_joined

@@ -36,7 +36,7 @@ class Options(MethodOptions):
         return self.num_tokens + 1 if self.schedule == "constant" else 0
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile: a token at every position."""
+        """These options for an acceptance profile, with a draft token at every position."""
         return self.chained(1)
 
     def chained(self, num_tokens: int) -> Self:
@@ -47,9 +47,9 @@ class Options(MethodOptions):
 class SpeculativeSampling(DraftModelDrafter):
     """Drafts a chain with a small model that has its own cache.
 
-    The draft model runs ahead of the target. A step begins by cropping its cache to the
-    committed tokens and feeding the missing tokens; this covers both rejection and full
-    acceptance. Draft tokens are sampled with the request's own settings.
+    The draft model runs ahead of the target. A step first crops the draft model's cache to the
+    committed tokens, and feeds the missing tokens. This covers both rejection and full acceptance.
+    Draft tokens are sampled with the request's own settings.
 
     Source: Leviathan et al. 2023; the heuristic schedule is from transformers' assisted
     generation, which Spec-Bench runs as SpS.
@@ -60,7 +60,7 @@ class SpeculativeSampling(DraftModelDrafter):
     profile = "token"
 
     def __init__(self, model: Target, vocab_size: int, num_tokens: int, schedule: Schedule) -> None:
-        """`vocab_size` is the target's, `num_tokens` the length of the first draft."""
+        """`vocab_size` is the target's. `num_tokens` is the length of the first draft."""
         super().__init__(model, vocab_size)
         self._first_num_tokens = self._num_tokens = num_tokens
         self._schedule = schedule
@@ -102,7 +102,7 @@ class SpeculativeSampling(DraftModelDrafter):
         self._num_tokens = next_length(self._schedule, self._num_tokens, accepted)
 
     def longest_chain(self, num_tokens: int) -> int:
-        """Nodes of the longest chain: drafts grow as long as all of their tokens are accepted."""
+        """Number of nodes of the longest chain. Drafts grow while all their tokens are accepted."""
         draft_length = self._first_num_tokens
         num_left = num_tokens - 1
         longest = 1
@@ -118,7 +118,7 @@ class SpeculativeSampling(DraftModelDrafter):
 
 
 def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
-    """Tokens of the next draft, after a draft of `num_tokens` with `num_accepted` accepted."""
+    """The length of the next draft, if `num_accepted` of `num_tokens` tokens were accepted."""
     if schedule == "constant":
         return num_tokens
     if num_accepted == num_tokens:

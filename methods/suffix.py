@@ -44,15 +44,15 @@ class Draft(NamedTuple):
 class Suffix(Drafter):
     """Matches the last tokens at every length with earlier text, and drafts what followed.
 
-    The probability of a continuation is its share of the occurrences. Of the drafts for all
-    lengths of a match, the draft with the largest sum of probabilities is used, and on a tie the
-    draft of the longer match. With `scope=run` a second text holds the outputs of earlier prompts
-    and of this prompt.
+    The probability of a continuation is its share of the occurrences. A match of each length gives
+    a draft. The draft with the largest sum of probabilities is used, and on a tie the draft of the
+    longer match. With `scope=run` a second text holds the outputs of earlier prompts and of this
+    prompt.
 
     Source: Oliaro et al. 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
     Applications"; behaviour checked against ArcticInference's suffix_tree.cc; vLLM's defaults.
 
-    Deviation: an index of the tokens' positions replaces the suffix trees; it finds the same
+    Deviation: an index of the tokens' positions replaces the suffix trees. It finds the same
     matches. Outputs are never evicted (vLLM keeps the outputs of 10,000 requests).
     """
 
@@ -92,7 +92,7 @@ class Suffix(Drafter):
             self._outputs.extend(emitted)
 
     def propose(self, state: State) -> DraftTree:
-        """The best draft from earlier tokens of this request, or from outputs of all requests."""
+        """Propose the best draft from this request's earlier tokens, or from all outputs."""
         self._read()
         context = state.token_ids[-self._options.depth :]
         best = self._best(self._request, context)
@@ -106,7 +106,7 @@ class Suffix(Drafter):
         return DraftTree(state.chain(best.token_ids).tokens, layout, layout.num_nodes)
 
     def _best(self, earlier: Occurrences, context: Sequence[int]) -> Draft:
-        """The draft of the highest score for the last tokens of `context`, at any length."""
+        """The draft with the highest score among matches of the end of `context` of any length."""
         best = Draft([], [], 0.0)
         for length, ends in enumerate(earlier.ends(context[1:]), start=1):
             draft = self._draft(earlier.token_ids, ends, length)
@@ -146,9 +146,10 @@ class Suffix(Drafter):
     def _successors(
         self, token_ids: Sequence[int], ends: list[int]
     ) -> Iterator[tuple[int, list[int]]]:
-        """The tokens that follow `ends`, each with the ends after it, the most frequent first.
+        """The tokens at `ends`, each with the ends after it, the most frequent token first.
 
-        Of equally frequent tokens, the one whose last occurrence is earliest comes first.
+        Of equally frequent tokens, the one whose last occurrence is earliest comes first. If drafts
+        are chains, there is only the first token.
         """
         next_ends: dict[int, list[int]] = {}  # ends after each next token
         for end in ends:
@@ -159,7 +160,7 @@ class Suffix(Drafter):
 
 
 def _most_frequent_first(successor: tuple[int, list[int]]) -> tuple[int, int]:
-    """Sort key of a token and the ends after it."""
+    """The sort key of a token and the ends after it."""
     _, ends = successor
     return -len(ends), ends[-1]
 

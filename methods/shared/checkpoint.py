@@ -1,6 +1,6 @@
-"""Head checkpoints: folders of tensors, whose keys and shapes are all checked.
+"""Read the checkpoints of heads, and check the keys and shapes of all their tensors.
 
-Nothing in a file is executed: pickles are read with `weights_only=True`.
+Nothing in a file is executed, because pickles are read with `weights_only=True`.
 """
 
 import itertools
@@ -36,9 +36,9 @@ def given_weights(method: str, context: BuildContext) -> Path | WeightSource:
 
 
 class Checkpoint:
-    """Tensors of one head, by name. `close` refuses a checkpoint with unread tensors.
+    """The tensors of a head, by name. `close` refuses a checkpoint with unread tensors.
 
-    All are moved to the target's device, and floating-point tensors are converted to its dtype.
+    All tensors are moved to the target's device. Floating-point tensors get the target's dtype.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Checkpoint:
         self.notes: list[str] = []
         """Notes on the head that the report shows as warnings."""
         self.facts: list[str] = []
-        """Facts about the head, without judgement."""
+        """Neutral facts about the head."""
 
     def config(self) -> dict[str, Any]:
         """The folder's config.json, or the config of a weight source."""
@@ -85,7 +85,10 @@ class Checkpoint:
         return iter(self._tensors)
 
     def rename(self, *prefixes: tuple[str, str]) -> None:
-        """Replace `prefixes` (published, internal) of keys. Errors name the published keys."""
+        """Replace published prefixes of keys by internal ones. Errors name the published keys.
+
+        Each of `prefixes` is (published, internal).
+        """
         for published, internal in prefixes:
             for key in [key for key in self._tensors if key.startswith(published)]:
                 new_key = internal + key.removeprefix(published)
@@ -98,7 +101,7 @@ class Checkpoint:
         self._unread = set(self._tensors)
 
     def published(self, key: str) -> str:
-        """The name of a key in the file, or the name it would have there if it is missing."""
+        """The name of a key in the file. If it is missing, the name that it would have there."""
         if key in self._file_names:
             return self._file_names[key]
         for published, internal in self._renamed:
@@ -115,7 +118,7 @@ class Checkpoint:
         return tuple(self._tensors[key].shape)
 
     def expect(self, key: str, *shape: int) -> None:
-        """Mark a tensor as read; it must exist and have this shape."""
+        """Mark a tensor as read. It must exist and have this shape."""
         if self.shape(key) != shape:
             actual = list(self.shape(key))
             name = self.published(key)
@@ -123,9 +126,9 @@ class Checkpoint:
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """The tensor of that name, in `dtype` if given; it must exist and have this shape.
+        """The tensor of this name, in `dtype` if given. It must exist and have this shape.
 
-        Integers and 8-bit numbers are refused: they are quantised, and no format here has scales.
+        Integers and 8-bit numbers are refused. They are quantised, but no format here has scales.
         """
         self.expect(key, *shape)
         tensor = self._tensors[key]
@@ -138,7 +141,7 @@ class Checkpoint:
         return taken
 
     def integers(self, key: str, size: int) -> Tensor:
-        """The tensor [size] of integers or truth values of that name, as integers."""
+        """The tensor [size] of this name as integers. The file must have integers or booleans."""
         self.expect(key, size)
         tensor = self._tensors[key]
         if tensor.is_floating_point():
@@ -148,7 +151,7 @@ class Checkpoint:
     def linear(
         self, name: str, size_in: int, size_out: int, *, bias: bool | None = None
     ) -> nn.Linear:
-        """The linear layer of that name. `bias` None: with a bias if the file has one."""
+        """The linear layer of this name. If `bias` is None, it has a bias if the file has one."""
         if bias is None:
             bias = f"{name}.bias" in self
         weight = self.take(f"{name}.weight", size_out, size_in)
@@ -160,7 +163,7 @@ class Checkpoint:
         return layer
 
     def stack(self, names: list[str], *shape: int) -> Tensor:
-        """Tensors of equal shape, stacked to [names, *shape]."""
+        """Stack tensors of equal shape to [names, *shape]."""
         return torch.stack([self.take(name, *shape) for name in names])
 
     def count(self, key: Callable[[int], str]) -> int:
@@ -168,7 +171,7 @@ class Checkpoint:
         return next(n for n in itertools.count() if key(n) not in self._tensors)
 
     def note_zeros(self, key: str, tensor: Tensor) -> None:
-        """Add a note if the tensor of that name is all zeros."""
+        """Add a note if this tensor, which has the name `key`, is all zeros."""
         if not tensor.any():
             self.notes.append(
                 f"Its {self.published(key)} is all zeros, so its drafts are useless. Copy or "
@@ -180,7 +183,7 @@ class Checkpoint:
         self._unread.difference_update(keys)
 
     def close(self) -> tuple[str, ...]:
-        """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped.
+        """Refuse a checkpoint with a tensor that was neither taken nor skipped. Returns the notes.
 
         Tensors that the index does not list are allowed.
         """
@@ -194,7 +197,7 @@ class Checkpoint:
 
     @contextmanager
     def config_errors(self, what: str) -> Iterator[None]:
-        """Turn errors of transformers about an invalid config into the checkpoint's error."""
+        """Turn transformers' errors about an invalid config into the checkpoint's error."""
         try:
             yield
         except SpecbenchError:
@@ -221,7 +224,7 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 def read_tensors(
     method: str, folder: Path, file_names: tuple[str, ...], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Tensors of the first file in `file_names` that exists, whole or in shards."""
+    """The tensors of the first file in `file_names` that exists, whole or in shards."""
     weights = find_weights(folder, file_names)
     if not weights.paths:
         raise CheckpointError(
@@ -229,7 +232,7 @@ def read_tensors(
         )
     if weights.index is None:
         return _read_file(weights.paths[0], prefix)
-    listed = {  # name of a file by key
+    listed = {  # the file of each key
         key: name for key, name in weight_map(weights.index).items() if key.startswith(prefix)
     }
     tensors: dict[str, Tensor] = {}

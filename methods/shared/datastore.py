@@ -1,7 +1,7 @@
-"""A datastore: the token ids of a corpus, sorted so that any continuation is found by bisection.
+"""A datastore: the token ids of a corpus, sorted so that bisection finds any continuation.
 
-One safetensors file holds `token_ids` [tokens] and `order` [tokens], the positions sorted by
-the tokens that follow.
+A safetensors file holds `token_ids` [tokens] and `order` [tokens], which are the positions sorted
+by the tokens that follow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError
 
 SORTED_BY = 32
-"""Number of tokens that positions are sorted by; a longer context cannot be looked up."""
+"""Number of tokens by which positions are sorted. A longer context cannot be looked up."""
 SEPARATOR = -1
 """Ends each text of the corpus."""
 
@@ -35,11 +35,11 @@ class Datastore:
         """Sort the texts, given as token ids."""
         joined = [token for text_ids in texts for token in (*text_ids, SEPARATOR)]
         token_ids = np.array(joined, dtype=np.int32)
-        # rank [tokens] of each position among all, by the `width` tokens that begin there.
+        # rank [tokens] sorts the positions by the `width` tokens that begin there.
         rank = np.unique(token_ids, return_inverse=True)[1].astype(np.int64) + 1
         width = 1
         while width < SORTED_BY:  # each round doubles the number of tokens that decide
-            rank_after = np.zeros_like(rank)  # rank of the position `width` tokens later
+            rank_after = np.zeros_like(rank)  # the rank `width` tokens later
             rank_after[:-width] = rank[width:]
             pair = rank * (len(rank) + 1) + rank_after
             rank = np.unique(pair, return_inverse=True)[1] + 1
@@ -79,7 +79,7 @@ class Datastore:
         return [self._continuation(start + len(context), length) for start in starts]
 
     def longest_match(self, context: Sequence[int], length: int) -> tuple[int, list[int]]:
-        """Number of the last tokens of `context` that occur, and up to `length` tokens after them.
+        """How many last tokens of `context` occur, and up to `length` tokens that follow them.
 
         The earliest occurrence of the longest match counts. Without a match: 0 and no tokens.
         """
@@ -102,7 +102,10 @@ class Datastore:
         return size, self._continuation(int(starts.min()) + size, length)
 
     def _positions(self, context: Sequence[int]) -> NDArray[np.int32]:
-        """Positions of the occurrences of up to `SORTED_BY` tokens, sorted by what follows."""
+        """The positions at which `context` occurs, sorted by what follows.
+
+        It has at most `SORTED_BY` tokens.
+        """
         size = len(context)
         context_ids = list(context)
 
@@ -122,7 +125,7 @@ class Datastore:
 
 
 def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | None:
-    """The reason that the arrays are not a datastore, or None if they are one."""
+    """The reason that the arrays are not a datastore, or None if they are."""
     if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
         return f"{token_ids.size} tokens, {order.size} in order"
     if not token_ids.dtype == order.dtype == np.int32 or token_ids.min() < SEPARATOR:
@@ -131,7 +134,7 @@ def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | No
         return "its order does not name each token once"
     end = np.full(SORTED_BY, SEPARATOR - 1, token_ids.dtype)  # sorts before all tokens
     padded_ids = np.append(token_ids, end)
-    # Neighbours in the order whose tokens are equal so far.
+    # Neighbours in the order whose first `depth` tokens are equal.
     earlier = order[:-1]
     later = order[1:]
     for depth in range(SORTED_BY):

@@ -1,4 +1,4 @@
-"""Options of a method, read from its source file, since importing it would import torch."""
+"""Read a method's options from its source file, because importing it would import torch."""
 
 import ast
 import importlib
@@ -11,7 +11,7 @@ _PACKAGE = "specbench.methods"
 def read_options(method: str) -> Any:
     """The dataclass of options of a built-in method, without the methods of the class.
 
-    None if the file cannot be read; the error will appear when the module is imported.
+    None if the file cannot be read. The error will appear when the module is imported.
     """
     try:
         bindings = _bindings(method)
@@ -43,7 +43,7 @@ def _bindings(module: str) -> dict[str, Any]:
 
 
 def _value_of(name: str, bindings: dict[str, Any]) -> Any:
-    """The value of a name: runs its statement after the statements of the names that it uses."""
+    """The value of a name. Its statement is run after the statements of the names that it uses."""
     node = bindings[name]
     if isinstance(node, tuple):
         module, original_name = node

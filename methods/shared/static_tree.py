@@ -1,4 +1,4 @@
-"""Static trees: a fixed topology whose nodes are ranks among their parent's best tokens."""
+"""Static trees, whose topology is fixed. A node is a rank among its parent's best tokens."""
 
 import json
 import math
@@ -23,11 +23,11 @@ from specbench.types import option
 TREE_HELP = "a named tree, a shape such as 4x2x1, paths in JSON, or a file of paths"
 """Help of an option `tree`."""
 NUM_RANKS = 64
-"""Number of ranks at each depth that an acceptance profile records."""
+"""Number of ranks that an acceptance profile records at each depth."""
 PROFILE_DEPTH = 6
 """Number of depths that an acceptance profile records."""
 Ranks = tuple[int, ...]
-"""A node as the ranks on its path from the root; the root's path is empty."""
+"""A node, given by the ranks on its path from the root. The root's path is empty."""
 
 TREES: dict[str, tuple[tuple[int, ...], ...]] = {
     "mc_sim_7b_63": (
@@ -53,12 +53,11 @@ TREES: dict[str, tuple[tuple[int, ...], ...]] = {
         (2, 0, 1, 0, 1),
     ),
 }
-"""Named trees: one row per depth, with the number of children of each node at that depth.
+"""Named trees. A row per depth has the number of children of each node at this depth.
 
 Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's
-own code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token
-Recycling's tree "2.2.2". `sam_60` is the tree of the copy of Token Recycling in SAM-Decoding's
-code.
+own code gives its tree the same name, but here it is `eagle_25`. `recycling_80` is Token
+Recycling's tree "2.2.2". `sam_60` is the tree in SAM-Decoding's copy of Token Recycling.
 """
 
 
@@ -80,9 +79,9 @@ class TreeOptions(MethodOptions):
         return frozenset({"tree", "nodes"})
 
     def tree_sha256(self) -> str | None:
-        """The hash of the tree's sorted paths: equal for two files with the same paths.
+        """The hash of the tree's sorted paths, or None if the tree cannot be read.
 
-        None if the tree cannot be read.
+        Two files with the same paths have the same hash.
         """
         with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it
             paths = sorted({*_named_paths(self.tree)})
@@ -90,21 +89,21 @@ class TreeOptions(MethodOptions):
         return None
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile: a chain with the depth of a profile."""
+        """These options for an acceptance profile, with a chain as deep as a profile."""
         return replace(self, tree="x".join("1" * PROFILE_DEPTH), nodes=0)
 
 
 def best_ids(ops: Ops, logits: Tensor) -> Tensor:
-    """The best tokens [n, NUM_RANKS] by logits [n, vocab]; fewer if the vocabulary is smaller."""
+    """The NUM_RANKS best tokens [n, ranks] of logits [n, vocab]. A small vocabulary has fewer."""
     return ops.topk_ids(logits, min(NUM_RANKS, logits.shape[-1]))
 
 
 def ranks_of(
     token_ids: Sequence[int], best_by_depth: Iterable[Tensor], num_depths: int
 ) -> list[int]:
-    """The rank of each token among the best [NUM_RANKS] of its depth; NUM_RANKS if it is not there.
+    """The rank of each token among the best [NUM_RANKS] of its depth.
 
-    `best_by_depth` is read for as many depths as there are tokens; later depths get NUM_RANKS.
+    The rank is NUM_RANKS if the token is not among them, and at depths after the last token.
     """
     ranks = []
     for token, best in zip(token_ids, best_by_depth, strict=False):
@@ -117,12 +116,12 @@ def ranks_of(
 class Level:
     """The nodes of one depth. The nodes with children are the level's expanders.
 
-    Tensors hold indices; "local" indices count from the level's first node.
+    All tensors except `sees` hold indices.
     """
 
-    source: Tensor  # [nodes] index into the tokens drafted above [expanders, num_candidates]
-    expanders: Tensor  # [expanders] local
-    above: Tensor  # [expanders] parent of each, as an expander of the level above
+    source: Tensor  # [nodes] into the tokens [expanders, num_candidates] drafted one level above
+    expanders: Tensor  # [expanders] counted from the level's first node
+    above: Tensor  # [expanders] the parent of each, counted among the expanders one level above
     sees: Tensor  # [expanders, expanders so far] bool, without the root
 
 
@@ -131,10 +130,10 @@ class StaticTree:
     """A tree that is the same in every step. Nodes are ordered by depth, then by path."""
 
     layout: TreeLayout
-    ranks: Tensor  # [nodes] rank among the best tokens after the parent; the root's is 0
-    expander: Tensor  # [nodes] each node's parent, counted among all expanders, root first
-    levels: tuple[Level, ...]  # from depth 1
-    num_candidates: int  # draft tokens needed after an expander
+    ranks: Tensor  # [nodes] rank among the best tokens after the parent; 0 for the root
+    expander: Tensor  # [nodes] the parent of each, counted among all expanders, root first
+    levels: tuple[Level, ...]  # from depth 1 on
+    num_candidates: int  # number of draft tokens that are needed after an expander
 
     def filled(
         self, tokens: Tensor, q: Tensor | None = None, scores: Tensor | None = None
@@ -150,17 +149,18 @@ class StaticTree:
 
         Shape "4x2" has four nodes with two children each. Paths are a JSON list of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks that the target's
-        vocabulary does not have, and depths beyond `max_depth` (the number of heads). The option
-        `nodes` limits the number of nodes; the nodes with the lowest ranks and depths are kept.
+        vocabulary does not have, and depths beyond `max_depth` (the number of heads). If the option
+        `nodes` limits the number of nodes, those with the lowest ranks and depths are kept.
 
         Raises:
             UserError: the name is unknown, or the text or the file is not such a list.
         """
         try:
-            paths = []
-            for path in _named_paths(options.tree):
-                if max(path, default=0) < target.vocab_size:
-                    paths.append(path[:max_depth])
+            paths = [
+                path[:max_depth]
+                for path in _named_paths(options.tree)
+                if max(path, default=0) < target.vocab_size
+            ]
             if options.nodes:
                 paths = sorted({*paths}, key=_by_sum)[: options.nodes - 1]
             return cls.from_paths(paths, target.device)
@@ -172,7 +172,7 @@ class StaticTree:
 
     @classmethod
     def from_paths(cls, paths: list[Ranks], device: torch.device) -> "StaticTree":
-        """The tree of the nodes with these `paths`, which must include all parents but the root."""
+        """The tree with these `paths`. They must include all parents, except for the root."""
         descendants = sorted(set(paths), key=lambda path: (len(path), path))
         path_of: list[Ranks] = [(), *descendants]  # by node
         node_of = {path: node for node, path in enumerate(path_of)}
@@ -196,7 +196,7 @@ class StaticTree:
 
 
 def _by_sum(path: Ranks) -> tuple[int, Ranks]:
-    """Sort key of the nodes to keep: depth + ranks. A parent comes before its children."""
+    """The sort key for nodes to keep: depth + ranks. A parent comes before its children."""
     return len(path) + sum(path), path
 
 
@@ -211,10 +211,9 @@ def _levels(path_of: list[Ranks], parents: list[int], layout: TreeLayout) -> Ite
         nodes = [node for node, path in enumerate(path_of) if len(path) == depth]
         expanders = [node for node in nodes if node in inner]
         visible += expanders
-        sources = []
-        for node in nodes:
-            parent = above.index(parents[node])
-            sources.append(parent * num_candidates + path_of[node][-1])
+        sources = [
+            above.index(parents[node]) * num_candidates + path_of[node][-1] for node in nodes
+        ]
         local = [node - nodes[0] for node in expanders]
         parents_above = [above.index(parents[node]) for node in expanders]
         yield Level(
@@ -227,21 +226,18 @@ def _levels(path_of: list[Ranks], parents: list[int], layout: TreeLayout) -> Ite
 
 
 def _num_candidates(path_of: list[Ranks]) -> int:
-    """Draft tokens needed after an expander: one more than the largest rank."""
+    """Number of draft tokens that are needed after an expander: the largest rank plus one."""
     return 1 + max(path[-1] for path in path_of if path)
 
 
 def _named_paths(name: str) -> list[Ranks]:
-    """The paths of a named tree, of a shape such as 4x2x1, or in JSON, as text or in a file."""
+    """The paths of a named tree, of a shape such as 4x2x1, or of JSON in `name` or in a file."""
     if name in TREES:
         return _counted_paths(TREES[name])
     if re.fullmatch(r"[1-9]\d?(x[1-9]\d?)*", name):
         widths = [int(width) for width in name.split("x")]
-        rows = []
-        for depth, width in enumerate(widths):
-            num_parents = math.prod(widths[:depth])
-            rows.append((width,) * num_parents)
-        return _counted_paths(tuple(rows))
+        rows = [(width,) * math.prod(widths[:depth]) for depth, width in enumerate(widths)]
+        return _counted_paths(rows)
     is_file = name.endswith(".json")
     if is_file or name.startswith("["):
         try:
@@ -252,14 +248,15 @@ def _named_paths(name: str) -> list[Ranks]:
     raise unknown_name("tree", name, TREES, "Or give a shape like 4x2x1, paths, or a .json file.")
 
 
-def _counted_paths(rows: tuple[tuple[int, ...], ...]) -> list[Ranks]:
+def _counted_paths(rows: Sequence[tuple[int, ...]]) -> list[Ranks]:
     """The paths of a tree whose rows count the children of each node (see `TREES`)."""
     paths: list[Ranks] = []
     level: list[Ranks] = [()]
     for row in rows:
-        children = []
-        for path, num_children in zip(level, row, strict=False):
-            children += [(*path, rank) for rank in range(num_children)]
-        level = children
+        level = [
+            (*path, rank)
+            for path, num_children in zip(level, row, strict=False)
+            for rank in range(num_children)
+        ]
         paths += level
     return paths

@@ -1,4 +1,4 @@
-"""All candidates of a dynamic tree at one position, and the smaller trees in them."""
+"""Store all candidates of a dynamic tree at one position, and grow smaller trees from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specbench.methods._dynamic_tree import TIE, CandidatePool
 
 
 class StoredPool(NamedTuple):
-    """The children of every expanded node: of the root, then of each level's beam nodes."""
+    """The children of every expanded node: of the root, then of the beam nodes of each level."""
 
     token_ids: NDArray[np.integer[Any]]  # [expanded, top_k]
     log_probs: NDArray[np.float32]  # [expanded, top_k]
@@ -32,7 +32,7 @@ class StoredPool(NamedTuple):
         scores = tree.log_probs.cpu().numpy()
         top_k = int((parents[1:] == 0).sum())
         expanded = parents[1::top_k]  # the parent of every `top_k` children
-        # A child's score is its log-probability plus its parent's score, less TIE.
+        # A child's score is its log-probability plus its parent's score minus TIE.
         above = np.where(expanded > 0, scores[expanded], 0.0) - TIE
         log_probs = scores[1:].reshape(-1, top_k) - above[:, None]
         smallest_type = np.min_scalar_type(tokens.max())
@@ -43,7 +43,7 @@ class StoredPool(NamedTuple):
         )
 
     def rows(self) -> dict[tuple[int, ...], int]:
-        """The row of each expanded node's children, by the tokens on the node's path."""
+        """The row of each expanded node's children. The key is the tokens on the node's path."""
         paths: list[tuple[int, ...]] = [()]
         tokens = self.token_ids.ravel().tolist()
         top_k = self.token_ids.shape[1]
@@ -52,7 +52,7 @@ class StoredPool(NamedTuple):
         return {path: row for row, path in enumerate(paths)}
 
     def depth_of(self, token_ids: Sequence[int]) -> int:
-        """Length of the longest prefix of `token_ids` that is a path in the pool."""
+        """The length of the longest prefix of `token_ids` that is a path in the pool."""
         rows, path = self.rows(), tuple(token_ids)
         for depth, token in enumerate(path):
             row = rows.get(path[:depth])
@@ -62,7 +62,7 @@ class StoredPool(NamedTuple):
 
 
 class _FirstOfEquals(Ops):
-    """Operations whose `topk` takes the first of equal values."""
+    """Operations whose `topk` prefers the first of equal values."""
 
     def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         best = values.sort(descending=True, stable=True)
@@ -89,19 +89,20 @@ class HostPool(CandidatePool):
 
 
 class SmallTree(NamedTuple):
-    """Tokens and parents [nodes] of a tree, and its expansions that the stored pool lacks."""
+    """The tokens and parents [nodes] of a tree, and how many nodes were expanded."""
 
     tokens: list[int]
     parents: list[int]
     num_expanded: int
     num_missed: int
+    """Number of expanded nodes whose children the stored pool lacks."""
 
 
 def smaller_tree(stored: StoredPool, pool: HostPool, depth: int) -> SmallTree:
     """The tree that `pool` grows from stored candidates in `depth` expansions.
 
     A narrower beam may expand a node that was pushed out of the wider beam. The children of such a
-    node are unknown: they get token -1 and no probability.
+    node are unknown. They get the token -1 and no probability.
     """
     rows = stored.rows()
     top_k = pool.top_k

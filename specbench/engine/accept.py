@@ -1,8 +1,8 @@
 """Acceptance: the target's logits over a tree decide which path is emitted.
 
-At every node, a rule chooses the next token and accepts the child, if any, that carries it.
-The deepest accepted path wins. All of it is tensor code without a loop over nodes; one copy to
-the host ends the step.
+At every node, a rule chooses the next token and accepts the child that carries it, if there is one.
+The deepest accepted path wins. On a GPU, all of this is tensor code without a loop over nodes. One
+copy to the host ends the step.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout
 from specbench.errors import NonFiniteError
 
 BROKEN_TARGET = -(2**63)
-"""Mark that replaces a token chosen from NaN or infinite logits of the target."""
+"""Mark that replaces a token that was chosen from NaN or infinite logits of the target."""
 BROKEN_DRAFT = 1 - 2**63
 """Mark that replaces the token after the root if the draft's scores are NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision of a rule.
+    """The decision of a rule.
 
-    `path` holds the node indices of the accepted root path, root first. `token_ids` are the
-    emitted tokens: the accepted draft tokens, then the bonus token. `next_ids` is the token
-    that the rule chose after each node, scratch nodes included.
+    `path` holds the indices of the accepted nodes, from the root on. `token_ids` are the emitted
+    tokens: the accepted draft tokens, then the bonus token. `next_ids` has the token that the rule
+    chose after each node, including scratch nodes.
     """
 
     path: tuple[int, ...]
@@ -40,12 +40,12 @@ class Verdict:
 
     @property
     def num_accepted(self) -> int:
-        """Accepted draft tokens: the path without its root."""
+        """Number of accepted draft tokens: the nodes of the path without its root."""
         return len(self.path) - 1
 
     @classmethod
     def read(cls, chosen: Tensor) -> Verdict:
-        """Copy the result of `accept_path` to the host. A step waits for the device only here.
+        """Copy the result of `accept_path` to the host. Only here does a step wait for the device.
 
         Raises:
             NonFiniteError: the target's logits on the path, or the draft's scores, are not finite.
@@ -63,7 +63,7 @@ class Verdict:
 
 
 class AcceptedPath(NamedTuple):
-    """Accepted path on the device, padded if shapes must not change."""
+    """The accepted path on the device. It is padded if shapes must not change."""
 
     path: Tensor  # [n] node indices, root first; undefined after `last`
     token_ids: Tensor  # [n] emitted tokens; undefined after `last`
@@ -71,7 +71,7 @@ class AcceptedPath(NamedTuple):
 
     @classmethod
     def single(cls, token_id: int, device: torch.device) -> AcceptedPath:
-        """A path of one row, after which `token_id` was emitted."""
+        """The path of a single node, after which `token_id` was emitted."""
         root = torch.zeros(1, dtype=torch.long, device=device)
         return cls(path=root, token_ids=root + token_id, last=root)
 
@@ -84,10 +84,10 @@ class AcceptedPath(NamedTuple):
 
     @classmethod
     def from_choice(cls, chosen: Tensor, length: int) -> AcceptedPath:
-        """The result of `select`, read on the device and padded to `length` nodes."""
+        """The path in the result of `select`, read on the device and padded to `length` nodes."""
         on_path, tokens, next_ids = chosen
         nodes = torch.arange(chosen.shape[1], device=chosen.device)
-        ranks = on_path.cumsum(0)  # [nodes] number of nodes of the path so far
+        ranks = on_path.cumsum(0)  # [nodes] how many nodes up to this one are on the path
         indices = torch.where(on_path > 0, ranks - 1, length)  # nodes off the path go after it
         path = nodes.new_zeros(length + 1).scatter_(0, indices, nodes)
         last = ranks[-1:] - 1
@@ -98,17 +98,15 @@ class AcceptedPath(NamedTuple):
     def padded(self, length: int) -> AcceptedPath:
         """The same path, padded to `length` nodes."""
         num_more = length - self.path.shape[0]
-        if num_more == 0:
-            return self
         path = pad(self.path, (0, num_more))
         token_ids = pad(self.token_ids, (0, num_more))
         return AcceptedPath(path, token_ids, self.last)
 
 
 class Rule(Protocol):
-    """Acceptance rule. A method may bring its own; the default is `lossless`.
+    """An acceptance rule. The default is `lossless`, but a method may have its own rule.
 
-    Returns the result of `select`. It must not wait for the device.
+    A rule returns the result of `select`. It must not wait for the device.
     """
 
     def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor: ...
@@ -117,9 +115,10 @@ class Rule(Protocol):
 def accept_path(
     rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
 ) -> Tensor:
-    """Accept a path of a tree by a rule and the target's `logits` [nodes, vocab], as `select` does.
+    """Accept a path of a tree by a rule, given the target's `logits` [nodes, vocab].
 
-    A token chosen from logits that are not finite becomes a mark, for which `Verdict.read` raises.
+    The result is that of `select`. A token that was chosen from logits that are not finite is
+    replaced by a mark, for which `Verdict.read` raises an error.
     """
     if not execution.is_static:
         return _mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler)
@@ -133,9 +132,9 @@ def choose(
     logits: Tensor, tokens: Tensor, depths: Tensor, parents: Tensor, ancestors: Tensor,
     num_verify: Tensor, *present: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """As `accept_path`, with a tree's tensors as arguments.
+    """Do the same as `accept_path`, with the tensors of a tree as arguments.
 
-    `present` are the optional tensors of the tree that `names` lists: q, siblings, scores.
+    `present` are optional tensors of the tree. `names` lists which they are: q, siblings, scores.
     """
     optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(
@@ -169,13 +168,13 @@ def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: S
 
 
 def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """The rule whose output has the target's own distribution, at every temperature.
+    """The rule whose output has the target's own distribution at every temperature.
 
-    Accept child x with probability min(1, p(x) / q(x)); on rejection p becomes
+    It accepts child x with probability min(1, p(x) / q(x)). If x is rejected, p becomes
     norm(max(p - q, 0)) for the next sibling (Leviathan et al. 2023, algorithm 1; over siblings:
-    SpecInfer, Miao et al. 2024). For deterministic draft tokens q is a point mass, and the rule
-    becomes: draw the next token from p, and accept the child that carries it. Greedy decoding
-    takes the best token instead of a drawn one.
+    SpecInfer, Miao et al. 2024). For deterministic draft tokens, q is a point mass. The rule then
+    draws the next token from p, and accepts the child that carries it. Greedy decoding takes the
+    best token instead of a drawn token.
     """
     if tree.q is None or sampler.sampling.is_greedy:
         next_ids = sampler.pick(logits)
@@ -186,13 +185,16 @@ def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 
 def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Rejection sampling at all nodes at once, one round per sibling rank."""
+    """Rejection sampling at all nodes at once, in one round for each rank among siblings.
+
+    Returns whether each node is accepted [nodes], and the token chosen after it [nodes].
+    """
     n = tree.num_nodes
     may_accept = torch.arange(n, device=p.device) < tree.num_verify
     accepted = torch.zeros(n, dtype=torch.bool, device=p.device)
     is_open = torch.ones(n, dtype=torch.bool, device=p.device)  # no child is accepted yet
     chance = sampler.uniform(n)
-    for child in tree.layout.siblings:  # [nodes]
+    for child in tree.layout.siblings:  # [nodes] a child of each node, or 0
         token = tree.tokens[child][:, None]
         q_child = q[child]  # [nodes, vocab]
         q_token = q_child.gather(1, token)[:, 0]
@@ -212,12 +214,12 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
 def typical(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, threshold: float, alpha: float
 ) -> Tensor:
-    """Medusa's typical acceptance: accept tokens that are likely enough. Not lossless.
+    """Medusa's typical acceptance, which accepts tokens that are likely enough. It is not lossless.
 
-    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). The most likely
-    of the deepest paths wins, and the target's best token follows. Greedy decoding is the same as
-    in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
-    Spec-Bench's model/medusa.
+    A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the
+    deepest paths the most likely one wins, and the target's best token follows it. Greedy decoding
+    is the same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour
+    checked against Spec-Bench's model/medusa.
     """
     next_ids = sampler.best_ids(logits)
     if sampler.sampling.is_greedy:
@@ -233,11 +235,12 @@ def typical(
 def select(
     tree: DraftTree, accepted: Tensor, next_ids: Tensor, likelihood: Tensor | None = None
 ) -> Tensor:
-    """The deepest path of accepted nodes, as [3, nodes]: membership (0 or 1), tokens, `next_ids`.
+    """Select the deepest path of accepted nodes.
 
-    `accepted` [nodes] is True if a node may follow its parent. `next_ids` [nodes] is the token
-    after each node. Of equally deep paths the first wins or, given `likelihood` [nodes] in (0,
-    1], the one with the largest product.
+    The result [3, nodes] has three rows: 1 for nodes on the path and 0 for others, the tokens, and
+    `next_ids`. `accepted` [nodes] is True if a node may follow its parent. `next_ids` [nodes] is
+    the token after each node. Of equally deep paths the first wins. If `likelihood` [nodes] in
+    (0, 1] is given, the path with the largest product of its values wins instead.
     """
     if isinstance(tree.num_verify, int) and accepted.device.type == "cpu" and likelihood is None:
         return _select_on_host(tree, tree.num_verify, accepted.tolist(), next_ids)
@@ -261,7 +264,10 @@ def select(
 def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
-    """`select` with few tensor operations, as each starts slowly after a pass over the weights."""
+    """Do the same as `select` with few tensor operations.
+
+    Each tensor operation starts slowly on a CPU that has just read the weights.
+    """
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents = tree.layout.parents.tolist()

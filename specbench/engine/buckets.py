@@ -1,21 +1,21 @@
-"""Numbers of cache rows that recorded steps read: a few sizes that serve every context."""
+"""The numbers of cache rows that recorded steps read. A few sizes serve every context."""
 
 from collections.abc import Callable
 
 from specbench.engine.target import Target
 
 BUCKET = 256
-"""Rows that every cache size has in addition to a power of two: room for a tree."""
+"""Each cache size has this many rows more than a power of two. They are room for a tree."""
 
 
 def bucket(num_rows: int) -> int:
-    """Number of cache rows to read if `num_rows` are filled: BUCKET * (2^k + 1).
+    """The number of cache rows to read if `num_rows` are filled. It is BUCKET * (2^k + 1).
 
-    A few sizes serve every context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings; a
-    factor of 1.25 between sizes would need three times as many. The unfilled rows cost little: our
-    kernels do not read them. Torch's attention reads them all, on average a quarter more rows than
-    are filled. At 2k tokens, these rows are 2 % of the bytes that a step of a 7B model with 32 key
-    heads reads, and 0.4 % with 8 key heads.
+    A few sizes serve every context: 4 sizes up to 2k tokens, 8 sizes up to 32k. Each size has its
+    own recordings. A factor of 1.25 between sizes would need three times as many sizes. The rows
+    that are not filled cost little. Our kernels do not read them. Torch's attention reads them all,
+    which is on average a quarter more rows than are filled. At 2k tokens, these rows are 2 % of the
+    bytes that a step of a 7B model with 32 key heads reads, and 0.4 % with 8 key heads.
     """
     size = 2 * BUCKET
     while size < num_rows:
@@ -24,7 +24,7 @@ def bucket(num_rows: int) -> int:
 
 
 def buckets(num_rows: int) -> list[int]:
-    """All cache sizes up to the one for `num_rows`, smallest first."""
+    """All cache sizes up to the size for `num_rows`, in increasing order."""
     sizes = [bucket(1)]
     while sizes[-1] < num_rows:
         sizes.append(bucket(sizes[-1] + 1))
@@ -34,7 +34,10 @@ def buckets(num_rows: int) -> list[int]:
 def run_in_every_bucket(
     model: Target, num_nodes: int, num_tokens: int, run: Callable[[], object]
 ) -> None:
-    """Call `run`, a step over `num_nodes` nodes, at every cache size for up to `num_tokens`."""
+    """Call `run`, a step over `num_nodes` nodes, once at every cache size.
+
+    The sizes are those that a sequence of up to `num_tokens` tokens needs.
+    """
     sizes = buckets(num_tokens - 1 + num_nodes)
     model.reserve(sizes[-1])
     if model.eager_reason or model.execution.is_paused:  # nothing is captured

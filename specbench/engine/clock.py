@@ -1,4 +1,4 @@
-"""Measure a completion on a synchronised device, and the phases of its steps, in seconds."""
+"""Measure the seconds of a completion on a synchronised device, and of the phases of its steps."""
 
 import time
 from itertools import pairwise
@@ -33,7 +33,7 @@ class DeviceClock:
 
 
 class Stopwatch:
-    """Laps of one completion, one per phase of a step. This base class does not measure."""
+    """Measures laps of one completion, one per phase of a step. This base class does nothing."""
 
     def start(self) -> None:
         """Forget the last completion and begin the first phase."""
@@ -42,12 +42,12 @@ class Stopwatch:
         """End `phase` and begin the next one."""
 
     def read(self) -> Phases | None:
-        """Seconds of each phase since `start`. Synchronise the device first."""
+        """The seconds of each phase since `start`. Synchronise the device first."""
         return None
 
 
 class HostStopwatch(Stopwatch):
-    """Laps by `time.perf_counter`, for a device that works synchronously: the CPU."""
+    """Measures laps with `time.perf_counter` on a CPU, which works synchronously."""
 
     def start(self) -> None:
         self._marks = [self._mark()]
@@ -75,13 +75,13 @@ class HostStopwatch(Stopwatch):
 
 
 class EventStopwatch(HostStopwatch):
-    """Laps on a CUDA device's own timeline: an event at each boundary, without a wait.
+    """Measures laps on the timeline of a CUDA device, with an event at the end of each lap.
 
-    A phase lasts from the end of all earlier device work to the end of the phase's own work. If the
-    device waits for the host to launch more, the wait belongs to the phase of that launch: events
-    cannot separate it from work. So `host` is the serial part of a step, in which the device is
-    idle while the host counts the emitted tokens; waits for the launches of a draft belong to
-    `draft`.
+    Recording an event does not wait for the device. A phase lasts from the end of all earlier work
+    of the device to the end of the phase's own work. If the device waits until the host launches
+    more work, the wait belongs to the phase of that launch, because events cannot tell waiting from
+    work. So `host` is the serial part of a step, in which the device is idle while the host counts
+    the emitted tokens. Waits for the launches of a draft belong to `draft`.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -34,8 +34,8 @@ def decode(
     """Complete one request. `stopwatch` measures the phases of its steps.
 
     `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every tree and
-    verdict. Without it, only eager steps on a CPU are checked: they are copied to the host, and the
-    copies are checked after the timed region. `on_prefilled` is called after the prefill, untimed.
+    verdict. Otherwise only eager steps on a CPU are checked: copies of them are kept on the host,
+    and checked after the timed region. `on_prefilled` is called after the prefill, and not timed.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.
@@ -107,7 +107,7 @@ class _TracedTree(NamedTuple):
     """A proposed tree on the device, with its accepted path. It is read after the last step."""
 
     parents: Tensor  # [nodes]
-    log_probs: Tensor  # [nodes] of the path to each node; the root's is undefined
+    log_probs: Tensor  # [nodes] log-probability of the path to each node; undefined for the root
     path: tuple[int, ...]
 
     def read(self) -> TracedStep:
@@ -118,7 +118,7 @@ class _TracedTree(NamedTuple):
 
 @contextmanager
 def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
-    """Add the step to the message of a `NonFiniteError`."""
+    """Name the step in the message of a `NonFiniteError` that the block raises."""
     try:
         yield
     except NonFiniteError as error:
@@ -128,9 +128,10 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
 
 
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
-    """Run the prompt and emit the first token; True if that token completes the request.
+    """Run the prompt and emit the first token. Returns the target's outputs, and True if that token
+    completes the request.
 
-    The rule is applied as in a step: the tree is only the last token of the prompt.
+    The rule is applied as in a step whose tree is only the last token of the prompt.
     """
     prefill = target.prefill(state.request.prompt_ids, num_new=state.remaining)
     root = state.chain()
@@ -141,7 +142,7 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
 
 
 def token_limit(target: Target, request: Request) -> int:
-    """Number of tokens the request may produce: its budget, or the rest of the context."""
+    """Number of tokens that the request may produce: its budget, but at most the context's rest."""
     if request.max_new_tokens < 1:
         raise UserError(
             f"A budget of {request.max_new_tokens} new tokens leaves nothing to measure.",
@@ -158,9 +159,9 @@ def token_limit(target: Target, request: Request) -> int:
 
 
 def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Append the tokens of a step, cut after the first EOS and at the limit.
+    """Append the tokens of a step, up to the first EOS or the limit.
 
-    Returns the number of tokens appended, and True if the completion is over.
+    Returns the number of appended tokens, and True if the completion is over.
 
     Raises:
         ContractFault: the acceptance rule emitted a token that is not in the vocabulary. Looking
@@ -180,7 +181,7 @@ def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, 
 
 
 def stop_reason(request: Request, token_ids: tuple[int, ...]) -> StopReason:
-    """Stop reason of a finished completion. EOS as the last allowed token counts as EOS."""
+    """The reason that a completion stopped. If the last allowed token is EOS, the reason is EOS."""
     if token_ids[-1] in request.eos_ids:
         return "eos"
     return "budget" if len(token_ids) == request.max_new_tokens else "length"

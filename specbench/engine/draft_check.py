@@ -32,7 +32,7 @@ def check_draft(tree: DraftTree, state: State, vocab_size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CheckedStep:
-    """A step copied to the host, to be checked after the timed region."""
+    """A copy of a step on the host, which is checked after the timed region."""
 
     pending: int
     tokens: Sequence[int]
@@ -59,7 +59,7 @@ class CheckedStep:
             raise ContractFault(f"The acceptance rule {reason}.", _HINT)
 
     def _verdict_fault(self) -> str | None:
-        """The fault of the verdict, as a clause; None if it has none."""
+        """The fault of the verdict as a clause, or None if it has no fault."""
         path = [*self.verdict.path]
         *accepted, _ = self.verdict.token_ids
         parents = [self.parents[node] for node in path[1:]]
@@ -73,7 +73,7 @@ class CheckedStep:
 
 
 def _fault(tree: object, state: State, vocab_size: int) -> str | None:
-    """The fault of a proposed tree, as a clause; None if it has none."""
+    """The fault of a proposed tree as a clause, or None if it has no fault."""
     if not isinstance(tree, DraftTree):
         return f"is a {type(tree).__name__}, not a DraftTree"
     layout = tree.layout
@@ -108,7 +108,7 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
 def _token_fault(
     pending: int, tokens: Sequence[int], parents: Sequence[int], num_verify: int, vocab_size: int
 ) -> str | None:
-    """The fault of a tree's tokens, as a clause; None if they have none."""
+    """The fault of a tree's tokens as a clause, or None if they have no fault."""
     if tokens[0] != pending:
         return f"has root {tokens[0]}, but the pending token is {pending}"
     if min(tokens) < 0 or max(tokens) >= vocab_size:

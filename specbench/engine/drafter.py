@@ -1,7 +1,7 @@
 """The contract of a method: a drafter proposes trees and observes the results.
 
-A method is described by one `Method`, which the registry finds. It has no loop, stop rule or
-token count and does not write the target's cache: those belong to the engine.
+The registry finds the `Method` that describes each method. A method has no loop, stop rule or token
+count, and does not write the target's cache. All of these belong to the engine.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,7 +22,7 @@ from specbench.types import ProfileKind, Request, Scope
 
 
 class TokenView(Sequence[int]):
-    """Read-only view of a growing list of token ids. Slices are lists."""
+    """A read-only view of a growing list of token ids. Its slices are lists."""
 
     __slots__ = ("_token_ids",)
 
@@ -42,13 +42,13 @@ class TokenView(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of a running completion. Drafters only read it."""
+    """The state of a running completion. Drafters only read it."""
 
     request: Request
     sampler: Sampler
     """Draws tokens with the request's settings and seed, for the target and for drafters."""
     limit: int
-    """Most new tokens of the completion."""
+    """Largest number of new tokens of the completion."""
     _token_ids: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,12 +60,12 @@ class State:
         return TokenView(self._token_ids)
 
     def append(self, token_id: int) -> None:
-        """Emit a token. Only the loop may call this."""
+        """Emit a token. Only the decoding loop may call this."""
         self._token_ids.append(token_id)
 
     @property
     def pending(self) -> int:
-        """The last emitted token, not yet seen by the target: the root of the next tree."""
+        """The last emitted token, which the target has not seen yet. It is the next tree's root."""
         return self._token_ids[-1]
 
     @property
@@ -81,14 +81,14 @@ class State:
     def chain(self, draft_ids: Sequence[int] = ()) -> DraftTree:
         """A chain of `draft_ids`, which may be empty, below the pending token."""
         device = self.sampler.generator.device
-        if not draft_ids:  # filled on the device: a copy takes longer
+        if not draft_ids:  # filled on the device, because a copy takes longer
             return DraftTree.chain(torch.full((1,), self.pending, device=device))
         return DraftTree.chain(torch.tensor([self.pending, *draft_ids], device=device))
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Result of one step, shown to the drafter. Scratch nodes are included."""
+    """The result of a step, as the drafter observes it. It includes scratch nodes."""
 
     tree: DraftTree
     forward: Forward
@@ -104,87 +104,87 @@ class StepResult:
 
 
 class Drafter:
-    """Base of all drafters. One object serves many completions, one after the other."""
+    """The base of all drafters. One object serves many completions, one after the other."""
 
     needs: Needs = Needs()
     """Outputs of the target that `start` and `observe` read."""
 
     weights_layout: str = ""
-    """The published layout of its checkpoint, if there are several."""
+    """The published layout of its checkpoint, if there are several layouts."""
 
     weights_notes: tuple[str, ...] = ()
     """Notes on its checkpoint that the report shows."""
 
     weights_facts: tuple[str, ...] = ()
-    """Facts about its checkpoint, without judgement: "output layer: its own lm_head"."""
+    """Neutral facts about its checkpoint, such as "output layer: its own lm_head"."""
 
     num_positions: int = 0
-    """Positions that its checkpoint was made for; 0 if unknown."""
+    """Number of positions that its checkpoint was made for, or 0 if it is unknown."""
 
     has_guessed_layers: bool = False
-    """True if a formula chose the target layers that it reads, as neither user nor config did."""
+    """True if a formula chose the target layers that it reads, since user and config named none."""
 
     rule: Rule = staticmethod(lossless)
-    """Acceptance rule of its trees."""
+    """The acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
     """The kind of data that an acceptance profile stores (docs/how_tuning_works.md). None if drafts
-    depend on more than the committed tokens, such as the trees of earlier steps.
+    depend on more than the committed tokens, such as on the trees of earlier steps.
     """
 
     draws_siblings: bool = False
-    """True if, above temperature 0, it draws several tokens after one node."""
+    """True if it draws several tokens after the same node, above temperature 0."""
 
     tree_sizes: Collection[int] = NUM_NODES
-    """Numbers of nodes that its trees may have, as far as known.
+    """The numbers of nodes that its trees may have, as far as they are known.
 
     With captured graphs, trees of several sizes are padded to a few sizes, which are all captured
-    before anything is timed. For a single size, the first steps capture all that it needs.
+    before anything is timed. If there is a single size, the first steps capture all that it needs.
     """
 
     tree_depth: int = 1
-    """Upper bound of the depth of its trees."""
+    """An upper bound of the depth of its trees."""
 
     has_chains: bool = False
     """True if all its trees are chains."""
 
     def start(self, state: State, prefill: Forward) -> None:
-        """Begin a completion. Forget the last completion, except what `remember` kept.
+        """Begin a completion. Forget the last completion, except for what `remember` kept.
 
-        `state` holds the prompt and the first token. With captured graphs, tensors of `prefill`
-        are valid until the target's next forward.
+        `state` holds the prompt and the first token. The tensors of `prefill` may be valid only
+        until the target's next forward (with captured graphs).
         """
 
     def propose(self, state: State) -> DraftTree:
-        """The next tree; its root is `state.pending`."""
+        """Propose the next tree, whose root is `state.pending`."""
         raise TypeError(f"{type(self).__name__} does not implement propose()")
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
         """Called instead of `propose` for an acceptance profile of kind "ranks".
 
-        `token_ids` are the answer's tokens after the pending one. Entry d of the result is the
+        `token_ids` are the answer's tokens after the pending token. Entry d of the result is the
         rank of `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens
-        before it. If the token has no rank, or the answer has ended, it is the number of ranks.
+        before it. If this token has no rank, or the answer has ended, it is the number of ranks.
         """
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
     def skip(self, state: State) -> None:
-        """Called instead of `propose` in a step that uses another drafter's tree, as in SAM.
+        """Update the draft model's cache before a step that uses another drafter's tree, as in SAM.
 
-        Only the draft model's cache has to be updated.
+        This is called instead of `propose`.
         """
 
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
 
     def remember(self) -> None:
-        """Remember the last completion for all later completions, until `forget`.
+        """Remember the last completion for all later completions, until `forget` is called.
 
-        Called after a completion is recorded, only with the option `scope=run`.
+        This is called after a completion is recorded, and only with the option `scope=run`.
         """
 
     def forget(self) -> None:
-        """Drop all that `remember` kept."""
+        """Drop everything that `remember` kept."""
 
     @property
     def has_fixed_size(self) -> bool:
@@ -192,9 +192,9 @@ class Drafter:
         return len(self.tree_sizes) == 1
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        """A tree of each size to capture, with `q` if it is sampled; none if the size is fixed.
+        """The trees to capture: one of each size, with `q` if trees are sampled.
 
-        `num_tokens` bounds a completion.
+        There are none if all trees have the same size. `num_tokens` bounds a completion.
         """
         device = sampler.generator.device
         sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))
@@ -209,12 +209,12 @@ class Drafter:
         """
 
     def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
-        """As `capture_graphs`, for code that draws from `sampler`: called once per temperature."""
+        """As `capture_graphs`, for code that draws from `sampler`. Called once per temperature."""
 
     def bytes_read(self, num_nodes: int) -> float:
-        """Bytes of weights read to draft a tree of `num_nodes` nodes, its root included.
+        """Bytes of weights that are read to draft a tree of `num_nodes` nodes, including its root.
 
-        A weight counts once per pass that reads it; see `engine.layers.weights`. If a drafter with
+        A weight counts once per pass that reads it (see `engine.layers.weights`). If a drafter with
         weights does not override this, its bandwidth bound in reports is too high, never too low.
         """
         return 0.0
@@ -222,10 +222,10 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """Inputs of `Method.build`.
+    """The inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
-    `skipped_depth` is the depth of other drafters' trees, in steps that call this drafter's `skip`.
+    `skipped_depth` is the largest depth of other drafters' trees, in steps that call `skip`.
     """
 
     target: Target
@@ -239,9 +239,9 @@ class Method:
 
     `options` is a frozen dataclass, preferably a `MethodOptions`. Its fields, with their types and
     defaults, are the method's options on the command line, in `specbench show` and in `run.json`.
-    `weights` is the name of its checkpoint on a model card: the method's own name, or the name of
-    another method whose weights it runs; None if it needs none. `weights`, `head` and the fields
-    after it must be constants in a module of `methods/`, which is read without being imported.
+    `weights` is the name of its checkpoint on a model card: the method's own name, or that of the
+    method whose weights it uses. None if it needs none. A module of `methods/` is read without
+    being imported, so `weights`, `head` and the fields after it must be constants there.
     """
 
     name: str
@@ -253,34 +253,34 @@ class Method:
     weights: str | None = None
     is_lossless: bool = True
     head: str = ""
-    """Kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra",
-    "eagle" or "eagle3" (heads that `specbench train` makes), or empty for any other."""
+    """The kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra",
+    "eagle" or "eagle3" (heads that `specbench train` makes), or "" for other weights."""
     paper_order: int | None = None
-    """Place among the papers' methods. They come first, and `--method papers` selects them."""
+    """Its place among the papers' methods, which come first. `--method papers` selects these."""
     is_default: bool = True
     """True if a run that names no method includes it."""
     colour: str = ""
-    """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
+    """Its colour in plots, as "#RRGGBB". By default the colour is derived from its name."""
     slow_on_cpu: str = ""
-    """The reason it is rarely faster than vanilla on a CPU, for reports in which it was slower."""
+    """The reason it is rarely faster than vanilla on a CPU. Reports show it if it was slower."""
 
     def is_lossless_with(self, options: Any) -> bool:
-        """True if, with these options, its output has the target's own distribution.
+        """True if its output has the target's own distribution with these options.
 
-        Options that change this (another acceptance rule) have a property `is_lossless`.
+        Options with another acceptance rule have a property `is_lossless`.
         """
         return self.is_lossless and meaning_of(options).is_lossless
 
     def weights_with(self, options: Any) -> str | None:
-        """The name of the checkpoint that it needs with these options.
+        """The name of the checkpoint that it needs with these options, or None if it needs none.
 
-        Options that change this, by using another method within, have a property `draft_weights`.
+        Options that make it use another method have a property `draft_weights`.
         """
         name = meaning_of(options).draft_weights
         return self.weights if name == OWN_WEIGHTS else name
 
     def scope_with(self, options: Any) -> Scope:
-        """Its option `scope`: "run" if it remembers earlier prompts of a pass, else "request"."""
+        """Its option `scope`: "run" if it remembers earlier prompts of a pass, or "request"."""
         return meaning_of(options).scope
 
     def is_repeatable_with(self, options: Any) -> bool:
@@ -288,7 +288,7 @@ class Method:
         return meaning_of(options).is_repeatable
 
     def most_nodes_with(self, options: Any) -> int:
-        """The most nodes of a step's tree with these options; 0 if unknown."""
+        """The largest number of nodes of a tree with these options, or 0 if it is unknown."""
         return meaning_of(options).most_nodes()
 
     def alternatives_with(self, options: Any) -> frozenset[str]:
@@ -296,5 +296,5 @@ class Method:
         return meaning_of(options).alternatives
 
     def tree_sha256_with(self, options: Any) -> str | None:
-        """The hash of the static tree of these options; None if there is none."""
+        """The hash of the static tree that these options name, or None without a static tree."""
         return meaning_of(options).tree_sha256()

@@ -1,4 +1,4 @@
-"""Execution of the fixed-shape functions of a step: eager (here), or as captured graphs."""
+"""The execution of a step's fixed-shape functions, which is eager here, or uses captured graphs."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +10,7 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, Ops
 
 Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
-"""Takes tensors as positional arguments, and hashable keyword arguments that decide shapes."""
+"""Takes tensors as positional arguments. Its keyword arguments are hashable and decide shapes."""
 
 
 class Execution:
@@ -29,18 +29,18 @@ class Execution:
         """`ops` are the operations that compute the layers."""
         self.ops = ops
         self.failures: set[str] = set()
-        """Name and reason of each function that could not run this way, since the last `clear`."""
+        """The name of each function that could not run this way, and the reason."""
 
     def wrap(self, function: Function) -> Function:
-        """The same function, run this way. Its outputs are valid until the next call.
+        """The same function, run in this way. Its outputs are valid until the next call.
 
-        The function may run more often than it is called. So what it writes to other memory must
-        depend only on its inputs.
+        The function may run more often than it is called. So anything that it writes to other
+        memory must depend only on its inputs.
         """
         return function
 
     def cache_span(self, num_rows: int, num_more: int) -> CacheSpan:
-        """Rows to read of a cache with `num_rows` committed rows and `num_more` after them."""
+        """The rows to read of a cache that has `num_rows` committed rows and `num_more` others."""
         return CacheSpan(num_rows)
 
     def num_nodes(self, num_nodes: int) -> int:
@@ -48,11 +48,11 @@ class Execution:
         return num_nodes
 
     def prompt_size(self, num_tokens: int) -> int | None:
-        """Number of tokens that a prompt of `num_tokens` is padded to; None if it is not padded."""
+        """Number of tokens that a prompt of `num_tokens` is padded to, or None without padding."""
         return None
 
     def discard_graphs(self) -> None:
-        """Drop graphs after memory that functions use besides their inputs has moved."""
+        """Drop all graphs, because memory that functions use besides their inputs has moved."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Run functions eagerly within the block, so they keep no memory."""
@@ -64,11 +64,11 @@ class Execution:
         return 0
 
     def used_bytes(self) -> int:
-        """Bytes needed by the functions called since the last call of this method.
+        """Bytes that the functions need which were called since the last call of this method.
 
-        That is their part of `buffer_bytes`, plus their scratch memory.
+        These are the functions' part of `buffer_bytes`, and their scratch memory.
         """
         return 0
 
     def close(self) -> None:
-        """End the preparations: graphs captured from now on delay a completion."""
+        """End the preparations. A graph that is captured from now on delays a completion."""

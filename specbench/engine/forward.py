@@ -1,4 +1,4 @@
-"""Outputs of a forward of the target, and the choice of outputs that a drafter reads."""
+"""The outputs of a forward of the target, and a drafter's choice among them."""
 
 from dataclasses import dataclass, field
 
@@ -7,21 +7,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Outputs of the target's forwards that a drafter reads, besides the logits."""
+    """The outputs of the target's forwards that a drafter reads in addition to the logits."""
 
     hidden: bool = False
-    """It reads the final hidden states, after the last norm."""
+    """True if it reads the final hidden states, after the last norm."""
     layer_inputs: tuple[int, ...] = ()
-    """Decoder layers whose inputs it reads, counted from 0. The number of layers stands for the
+    """The decoder layers whose inputs it reads, counted from 0. The number of layers stands for the
     output of the last layer.
     """
     all_prompt_positions: bool = False
-    """It reads these outputs for every prompt token, not only for the last one."""
+    """True if it reads these outputs for every prompt token, False if only for the last token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Outputs of one target forward, one row per node (prefill: see `Target.prefill`)."""
+    """The outputs of a target forward, one row per node. See `Target.prefill` for prefills."""
 
     logits: Tensor  # [nodes, vocab]
     hidden: Tensor | None = None  # [nodes, hidden]

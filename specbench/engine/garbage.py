@@ -19,9 +19,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def lasting_objects() -> Iterator[None]:
-    """Pause the collector while the block imports libraries, and never search their objects.
+    """Pause the collector while the block imports libraries, and exempt their objects for good.
 
-    Modules are never freed, so searching them is useless; it takes a fifth of the import's time.
+    Modules are never freed, so it is useless to search them. It would take a fifth of the import's
+    time.
     """
     with no_garbage_collection():
         yield

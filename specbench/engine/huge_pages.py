@@ -1,36 +1,34 @@
-"""Weights and caches in huge pages of memory, which a CPU reads faster."""
+"""Put weights and caches into huge pages of memory, which a CPU reads faster."""
 
 import ctypes
 import math
 import mmap
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
 HUGE = 2**21
-"""Bytes of a huge page on x86. Memory is aligned to this even where huge pages are larger."""
+"""Bytes of a huge page on x86. Memory is aligned to this number even if huge pages are larger."""
 _ALIGNED = 64
 """Each weight begins at a multiple of this number of bytes, as torch's own memory does."""
 
 
 def move(model: nn.Module) -> None:
-    """Move the matrices of a model, in their order, into one block of memory of huge pages.
+    """Move the matrices of a model, in their order, into one block of huge pages.
 
-    Each old matrix is freed before the next is moved. Matrices that are not plain tensors of a CPU,
-    such as quantised weights, are not moved. None is moved if the system gives no huge pages on
-    demand.
+    Each old matrix is freed before the next one is moved. Matrices that are not plain tensors on a
+    CPU, such as quantised weights, stay where they are. So do all matrices if the system gives no
+    huge pages on demand.
     """
     shared: dict[int, list[nn.Parameter]] = {}  # by address
     for weight in model.parameters():
         is_plain = type(weight) is nn.Parameter and weight.is_floating_point() and weight.ndim == 2
         if is_plain and weight.device.type == "cpu" and weight.is_contiguous():
             shared.setdefault(weight.data_ptr(), []).append(weight)
-    size = 0
-    starts = []
-    for weights in shared.values():
-        starts.append(size)
-        size += math.ceil(weights[0].nbytes / _ALIGNED) * _ALIGNED
+    sizes = [math.ceil(weights[0].nbytes / _ALIGNED) * _ALIGNED for weights in shared.values()]
+    *starts, size = accumulate(sizes, initial=0)
     if size < HUGE or (block := huge_block(size)) is None:
         return
     for start, weights in zip(starts, shared.values(), strict=True):
@@ -42,7 +40,7 @@ def move(model: nn.Module) -> None:
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`torch.zeros`; on a CPU in huge pages, if it fills at least one and the system has them."""
+    """Do the same as `torch.zeros`, but on a CPU use huge pages for large tensors if possible."""
     size = math.prod(shape) * dtype.itemsize
     block = huge_block(size) if device.type == "cpu" and size >= HUGE else None
     if block is None:
@@ -51,7 +49,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
 
 
 def huge_block(size: int) -> Tensor | None:
-    """`size` bytes of memory in huge pages; None if the system gives none on demand."""
+    """A block of `size` bytes in huge pages, or None if the system gives none on demand."""
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is None:
         return None

@@ -1,6 +1,6 @@
-"""The key/value cache of all methods: preallocated, written after the committed length.
+"""The key/value cache of all methods. It is allocated in advance.
 
-Rows after the committed length are scratch until `commit` keeps some of them.
+A forward writes rows after the committed length. They are scratch until `commit` keeps some rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRANULE = 256
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Shapes that one layer stores per token."""
+    """The shapes that a layer stores per token."""
 
     key: tuple[int, int]  # heads, head_dim
     value: tuple[int, int]  # heads, head_dim
@@ -34,27 +34,17 @@ class LayerShape:
 
     @property
     def width(self) -> int:
-        """Numbers per token: its keys, then its values."""
+        """How many numbers a token has: its keys, then its values."""
         return math.prod(self.key) + math.prod(self.value)
 
 
-class FixedLayer(CacheLayerMixin):
-    """A layer whose keys and values [slots, heads, capacity, head_dim] exist from the start."""
+class _Layer(CacheLayerMixin):
+    """The rows [capacity, width] of a layer, with the interface that attention modules call.
+
+    Its keys and values [1, heads, capacity, head_dim] exist from the start.
+    """
 
     is_sliding = False
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None: ...
-    def get_max_length(self) -> int:
-        return int(self.keys.shape[2])
-
-    def get_max_cache_shape(self) -> int:
-        """The maximum length, under the name that earlier releases of transformers call."""
-        return self.get_max_length()
-
-
-class _Layer(FixedLayer):
-    """One layer's rows [capacity, width], with the interface that attention modules call."""
-
     is_croppable = True
 
     def __init__(self, cache: KVCache, shape: LayerShape) -> None:
@@ -69,6 +59,14 @@ class _Layer(FixedLayer):
         self.rows = CacheRows.of(rows, self._shape.key, self._shape.value)
         self.keys = self.rows.keys[None]
         self.values = self.rows.values[None]
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None: ...
+    def get_max_length(self) -> int:
+        return int(self.keys.shape[2])
+
+    def get_max_cache_shape(self) -> int:
+        """The maximum length, under the name that earlier releases of transformers call."""
+        return self.get_max_length()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -92,7 +90,7 @@ class _Layer(FixedLayer):
 
 
 class _SlabKind(NamedTuple):
-    """Properties that all layers of a slab share."""
+    """The properties that all layers of a slab have in common."""
 
     width: int
     dtype: torch.dtype
@@ -100,10 +98,10 @@ class _SlabKind(NamedTuple):
 
 
 class KVCache(Cache):
-    """Keys and values of every layer for one sequence, one row per token.
+    """The keys and values of every layer for one sequence, with one row per token.
 
-    Layers of equal width, dtype and device share one slab [layers, capacity, width], so
-    committing a path costs two kernels, not four per layer.
+    Layers of equal width, dtype and device share a slab [layers, capacity, width]. So it takes only
+    two kernels to commit a path, instead of four kernels per layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape]) -> None:
@@ -116,20 +114,20 @@ class KVCache(Cache):
         self.reserve(GRANULE)
 
     def shape(self, layer: int) -> LayerShape:
-        """Shapes that a layer stores per token."""
+        """The shapes that a layer stores per token."""
         return self._shapes[layer]
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes per committed token over all layers."""
+        """Bytes that a committed token takes in all layers together."""
         return sum(shape.dtype.itemsize * shape.width for shape in self._shapes)
 
     def rows(self, layer: int) -> CacheRows:
-        """Rows of a layer."""
+        """The rows of a layer."""
         return self.layers[layer].rows
 
     def reserve(self, capacity: int) -> bool:
-        """Make room for `capacity` tokens and keep the committed ones; True if rows moved."""
+        """Make room for `capacity` tokens. Keep the committed tokens. True if the rows moved."""
         if capacity <= self.capacity:
             return False
         self.capacity = -(-capacity // GRANULE) * GRANULE
@@ -153,7 +151,7 @@ class KVCache(Cache):
     def fixed(self, rows: Tensor, span: int) -> Iterator[None]:
         """Within the block, attention modules write to `rows` [n] and read the first `span` rows.
 
-        So shapes do not depend on the committed length. A mask hides the rows read after `rows`.
+        So shapes do not depend on the committed length. A mask must hide the rows after `rows`.
         """
         self.fixed_step = rows, span
         try:
@@ -162,7 +160,10 @@ class KVCache(Cache):
             self.fixed_step = None
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
+        """Keep the scratch rows at `path`, which are counted from the committed length.
+
+        They must be in increasing order.
+        """
         num_kept = len(path)
         if path[-1] != num_kept - 1:  # not the first rows in order
             offsets = torch.tensor(path, device=self._slabs[0].device)
@@ -171,11 +172,11 @@ class KVCache(Cache):
         self.length += num_kept
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:
-        """Copies of rows [n], one tensor [layers, n, width] per slab."""
+        """Copy `rows` [n]. The copies are one tensor [layers, n, width] per slab."""
         return [slab.index_select(1, rows.to(slab.device)) for slab in self._slabs]
 
     def append_rows(self, copies: Sequence[Tensor]) -> None:
-        """Write copied rows right after the committed rows. `write_rows` writes them elsewhere."""
+        """Write copied rows right after the committed rows."""
         for slab, rows in zip(self._slabs, copies, strict=True):
             slab.narrow(1, self.length, rows.shape[1]).copy_(rows)
 
@@ -197,7 +198,10 @@ class KVCache(Cache):
 
 @torch.inference_mode()
 def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
-    """Cached shapes of each layer, from a forward over one token: config fields may be wrong."""
+    """The shapes that each layer caches.
+
+    They are those of a forward over one token, because fields of the config may be wrong.
+    """
     cache = DynamicCache()
     token = torch.zeros(1, 1, dtype=torch.long, device=device)
     model(input_ids=token, past_key_values=cache)

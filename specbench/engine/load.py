@@ -26,9 +26,10 @@ from specbench.errors import CheckpointError, UserError, reason_of
 
 
 class WeightSource(Protocol):
-    """Replacement for a checkpoint folder: the config of config.json, and every tensor by name.
+    """A replacement for a checkpoint folder, with the config of config.json and the tensors.
 
-    `name` identifies it in errors. `tensors` makes the tensors one by one, again in each call.
+    `name` identifies it in errors. Each call of `tensors` makes all tensors again, one by one, and
+    yields them with their names.
     """
 
     @property
@@ -43,10 +44,10 @@ class WeightSource(Protocol):
 def _model_of(
     source: WeightSource, dtype: torch.dtype, device: torch.device, spread: Spread | None
 ) -> PreTrainedModel:
-    """Build the causal language model of a source's config from its tensors.
+    """Build the causal language model of a source's config with the source's tensors.
 
-    The tensors become the parameters without a copy, except those that `spread` moves from
-    `device` to another GPU.
+    The tensors become the parameters without a copy, unless `spread` moves them from `device` to
+    another GPU.
 
     Raises:
         CheckpointError: the tensors do not cover the model, or have other shapes.
@@ -71,7 +72,7 @@ def _model_of(
 
 
 def without_weights(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """The causal language model of a config; its parameters have shapes but no data."""
+    """The causal language model of a config. Its parameters have shapes but no data."""
     with init_empty_weights():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return model
@@ -89,7 +90,7 @@ def _mismatch(source: WeightSource, problem: str) -> CheckpointError:
     return CheckpointError(f"{source.name} {problem}.", hint)
 
 
-@quiet_transformers()  # the checks say in our words what is wrong with a folder
+@quiet_transformers()  # our own checks say what is wrong with a folder
 def load_target(
     path: Path | WeightSource,
     *,
@@ -98,9 +99,9 @@ def load_target(
     execution: Execution | None = None,
     spread: Spread | None = None,
 ) -> Target:
-    """Load the causal language model in `path`, or of a source, as a target.
+    """Load the causal language model in the folder `path`, or of a weight source, as a target.
 
-    With `spread` its layers are spread over several GPUs; `device` is the first.
+    With `spread`, its layers are spread over several GPUs. `device` is the first of them.
 
     Raises:
         CheckpointError: the folder is not a causal language model, has missing or misshapen
@@ -143,7 +144,10 @@ def broken(path: Path, error: Exception) -> CheckpointError:
 
 
 def with_graphs_proven(target: Target) -> Target:
-    """The target, set to run its model's own forward eagerly if steps cannot be replayed."""
+    """Make the target run its model's own forward eagerly if its steps cannot be replayed.
+
+    Returns the same target.
+    """
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
         target.eager_reason = replay_fault(target)
     return target

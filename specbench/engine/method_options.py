@@ -1,7 +1,7 @@
-"""The meaning of a method's options to the rest of specbench. The module imports no torch.
+"""What a method's options mean to the rest of specbench. The module does not import torch.
 
-Options are a frozen dataclass, whose fields the user sets. All that other packages need to
-know about them is declared here once, with a default for classes that do not declare it.
+Options are a frozen dataclass whose fields the user sets. Everything that other packages need to
+know about them is declared here, with a default for classes that do not declare it themselves.
 """
 
 from dataclasses import asdict, replace
@@ -11,14 +11,14 @@ from typing import Any, Self
 from specbench.types import Scope
 
 OWN_WEIGHTS = "own"
-"""Stands for the weights of the method itself, as `Method.weights` names them."""
+"""Stands for the method's own weights, as `Method.weights` names them."""
 
 
 class MethodOptions:
-    """Base of a method's options, which are a frozen dataclass.
+    """The base of a method's options, which are a frozen dataclass.
 
-    A subclass overrides members with fields or properties of its own, and keeps the defaults of
-    all others. A plug-in's options without this base get those defaults too.
+    A subclass overrides members with its own fields or properties. All other members keep their
+    defaults. A plug-in's options get these defaults too if their class lacks this base.
     """
 
     __slots__ = ()
@@ -35,35 +35,35 @@ class MethodOptions:
 
     @property
     def layers(self) -> str | None:
-        """Field: layers of the target that the draft model reads; "": as the model card says.
+        """Field: layers of the target that the draft model reads. "" leaves this to the model card.
 
-        None if there is no such field.
+        None if the options have no such field.
         """
         return None
 
     @property
     def scope(self) -> Scope:
-        """Field: lifetime of the method's memory; with "run" it remembers earlier prompts."""
+        """Field: how long the method remembers. With "run" it remembers earlier prompts."""
         return "request"
 
     @property
     def schedule(self) -> str:
-        """Field: the rule for the length of the next draft after a step's acceptance."""
+        """Field: the rule that sets the length of the next draft from a step's acceptance."""
         return "constant"
 
     @property
     def is_lossless(self) -> bool:
-        """False if, with these options, the output does not have the target's distribution."""
+        """False if the output does not have the target's distribution with these options."""
         return True
 
     @property
     def draft_weights(self) -> str | None:
-        """Name of the checkpoint on a model card: `OWN_WEIGHTS`, another method's name, or None."""
+        """The checkpoint's name on a model card: `OWN_WEIGHTS`, another method's name, or None."""
         return OWN_WEIGHTS
 
     @property
     def official_arguments(self) -> str:
-        """The options as arguments of the official code, where their names differ."""
+        """The options as arguments of the official code, if their names differ there."""
         return ""
 
     @property
@@ -75,7 +75,7 @@ class MethodOptions:
         return self.scope == "request"
 
     def most_nodes(self) -> int:
-        """The most nodes of a step's tree, its root included; 0 if these options do not say."""
+        """The largest number of nodes of a tree, including its root. 0 if options do not say it."""
         return 0
 
     @property
@@ -84,14 +84,14 @@ class MethodOptions:
         return frozenset()
 
     def tree_sha256(self) -> str | None:
-        """The hash of a static tree's paths; None without one, or if it cannot be read."""
+        """The hash of the paths of a static tree. None if there is none, or if it is unreadable."""
         return None
 
     def sized(self, rows: int) -> Self:
         """These options with steps of at most `rows` rows, in the paper's shape if possible.
 
-        By default this sets the field `nodes`, or else lowers `num_tokens`. Without either,
-        nothing changes.
+        By default this sets the field `nodes`. If there is none, it lowers `num_tokens`. Options
+        without both fields do not change.
         """
         values = self.as_dict()
         if "nodes" in values:
@@ -101,22 +101,22 @@ class MethodOptions:
         return self
 
     def for_target(self, num_parameters: float) -> Self:
-        """These options with the paper's values of fields that depend on the target's size.
+        """These options with the paper's values of the fields that depend on the target's size.
 
-        Parameters of all experts count. By default nothing depends on the size.
+        `num_parameters` counts all experts. By default nothing depends on the size.
         """
         return self
 
     def size_text(self) -> str:
-        """The size of drafts in words, if it depends on the target's: "50 nodes, 6 levels"."""
+        """The size of drafts, if it depends on the target's size, such as "50 nodes, 6 levels"."""
         return ""
 
     def paper_note(self, num_parameters: float) -> str:
-        """Assumption of `for_target` for a target of a size that the paper lacks: "as for 13B"."""
+        """What `for_target` assumes for a target whose size the paper lacks, as in "as for 13B"."""
         return ""
 
     def profiled(self) -> Self:
-        """These options, changed for recording an acceptance profile; by default unchanged."""
+        """These options as they are used to record an acceptance profile. Unchanged by default."""
         return self
 
     def chained(self, num_tokens: int) -> Self:
@@ -137,7 +137,7 @@ class MethodOptions:
 
 @cache
 def completed(options: type) -> type[MethodOptions]:
-    """The class `options` itself, or a subclass with the members of `MethodOptions` it lacks."""
+    """The class `options`, or a subclass of it that adds the members of `MethodOptions`."""
     if issubclass(options, MethodOptions):
         return options
     members = {"__slots__": (), "__module__": options.__module__, "__doc__": options.__doc__}
@@ -145,7 +145,7 @@ def completed(options: type) -> type[MethodOptions]:
 
 
 def meaning_of(options: Any) -> MethodOptions:
-    """Options with all members of `MethodOptions`, even if their class lacks that base."""
+    """These options with all members of `MethodOptions`, even if their class lacks that base."""
     if isinstance(options, MethodOptions):
         return options
     kind: type = type(options)

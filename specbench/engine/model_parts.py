@@ -1,4 +1,4 @@
-"""Parts and limits of transformers models. Classes and configs name them differently."""
+"""Find parts and limits of transformers models, whose classes and configs name them differently."""
 
 import copy
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from specbench.engine.layers.weights import weight_bytes
 from specbench.errors import CheckpointError
 
 _LIST_NAMES = ("layers", "h")
-"""Names of the list of decoder layers in a base model."""
+"""Names that base models give to their list of decoder layers."""
 
 _TREE_ROOM = 1024
-"""Rows that are kept for a tree."""
+"""Number of rows that are kept free for a tree."""
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -43,9 +43,9 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 
 
 def _path(model: PreTrainedModel) -> list[str]:
-    """The attributes that lead from a model to its decoder.
+    """The names of the attributes that lead from a model to its decoder.
 
-    Llama-4's text class declares an attribute that only its image class has; "model" replaces it.
+    Llama-4's text class declares a name that only its image class has. "model" replaces this name.
     """
     prefix = "model" if model.base_model is model else model.base_model_prefix
     base = getattr(model, prefix, None)
@@ -57,10 +57,10 @@ def _path(model: PreTrainedModel) -> list[str]:
 def rows_of(
     model: PreTrainedModel, states: Mapping[int, Tensor], device: torch.device
 ) -> dict[int, Tensor]:
-    """Hidden states [n, hidden] of each layer, from the layers' inputs or outputs [1, n, hidden].
+    """The hidden states [n, hidden] of each layer, from its input or output [1, n, hidden].
 
     Raises:
-        CheckpointError: the model's layers have several streams, as Gemma-3n's have.
+        CheckpointError: the model's layers have several streams, as in Gemma-3n.
     """
     for layer_states in states.values():
         if layer_states.dim() != 3:
@@ -82,8 +82,8 @@ def context_length(config: Any) -> int:
             "Add max_position_embeddings to its config.json.",
         )
     if declared(config, "attn_temperature_tuning"):
-        # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
-        # rows. Both give the same scale within the first step, whose last rows are left to a tree.
+        # Llama-4 scales queries by their row, not by their position, in steps of `floor_scale`
+        # rows. In the first step both give the same scale. Its last rows are left to a tree.
         if config.floor_scale <= _TREE_ROOM:
             raise CheckpointError(
                 f"The model scales its queries in steps of {config.floor_scale} rows (floor_scale)."
@@ -93,13 +93,13 @@ def context_length(config: Any) -> int:
         context = min(context, config.floor_scale - _TREE_ROOM)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        # Longer sequences need other frequencies, also for the keys already in the cache.
+        # Longer sequences need other frequencies, even for the keys that are already in the cache.
         context = min(context, rope["original_max_position_embeddings"])
     return context
 
 
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
-    """The model with only its first decoder layers. It shares the given model's modules."""
+    """A model with only the first decoder layers of `model`, whose modules it shares."""
     layers = decoder_layers(model)
     shorter: PreTrainedModel = _copied(model)
     owner: nn.Module = shorter  # after the loop, the module with the list of layers
@@ -113,25 +113,21 @@ def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedMode
 
 
 def _copied(module: ModuleT) -> ModuleT:
-    """A copy with the same parts, which can be replaced without an effect on the original."""
+    """A copy with the same parts. Replacing a part of the copy does not change the original."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     return copied
 
 
 def pass_bytes(model: PreTrainedModel) -> int:
-    """Bytes of weights read by one forward over text.
+    """Bytes of weights that one forward over text reads.
 
-    The parts for images and sound do not count, and neither do embeddings, because a forward reads
-    only some of their rows. An embedding that is also the output head is read completely, and
-    counted.
+    The parts for images and sound do not count. Embeddings do not count either, because a forward
+    reads only some of their rows. But an embedding that is also the output head is read completely,
+    and counts.
     """
     body = decoder(model)
     head = model.get_output_embeddings()
-    tables = []  # weights of embeddings; the forward reads only some of their rows
-    for module in body.modules():
-        if isinstance(module, nn.Embedding):
-            is_head = module.weight.data_ptr() == head.weight.data_ptr()
-            if not is_head:
-                tables.append(module.weight)
-    return weight_bytes(body, head) - weight_bytes(*tables)
+    embeddings = [module.weight for module in body.modules() if isinstance(module, nn.Embedding)]
+    uncounted = [weight for weight in embeddings if weight.data_ptr() != head.weight.data_ptr()]
+    return weight_bytes(body, head) - weight_bytes(*uncounted)

@@ -1,4 +1,4 @@
-"""Put correct tokens into the drafts of a method, so that the target accepts them."""
+"""Put correct tokens into a method's drafts, so that the target accepts them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from specbench.engine.tree import DraftTree
 
 
 def plant(tree: DraftTree, right_ids: Sequence[int], step: int) -> tuple[DraftTree, int]:
-    """The tree with the right tokens along a path, and the number of tokens put in.
+    """Put the right tokens along a path of the tree. Returns the new tree and their number.
 
-    Even steps take the longest path; odd steps take children in turn. If a sibling already
-    carries the right token, the two swap tokens, so that siblings stay distinct.
+    Even steps take the longest path, and odd steps take the children of a node in turn. If a
+    sibling already carries the right token, the two swap tokens, so that siblings stay distinct.
     """
     n = int(tree.num_verify)
     parents = tree.layout.parents[:n].tolist()

@@ -1,4 +1,4 @@
-"""Check, by a model's logits, that it runs over trees and that its steps can be replayed."""
+"""Use a model's logits to check that it runs over trees, and that its steps can be replayed."""
 
 from typing import Any
 
@@ -10,28 +10,28 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import reason_of
 
 _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
-"""Parents of the nodes of a tree with siblings and a depth of 4. From the third node on, the row
-of a node differs from its depth.
+"""The parent of each node in a tree with siblings and a depth of 4. From the third node on, a
+node's row differs from its depth.
 """
 
 _LEAVES = (3, 6, 8, 9)
 """Nodes without children."""
 
 _SIZE_WORDS = ("window", "chunk", "block", "local")
-"""Words that appear in the names of config fields that bound what a token sees."""
+"""Words in the names of config fields that limit which tokens a token sees."""
 
 # A gap is in units of the logits' spread. A wrong mask or position moves most nodes by about 1.
 _ALLOWED_GAP = 1e-3
-"""Rounding in float32."""
+"""Largest gap that is rounding in float32."""
 _ALLOWED_HALF_GAP = 0.05
-"""Rounding in half precision."""
+"""Largest gap that is rounding in half precision."""
 
 
 def tree_fault(target: Target) -> str | None:
-    """The error of the model's logits over a tree; None if they are right.
+    """The error of the model's logits over a tree, or None if they are right.
 
     The tree follows more tokens than any window or chunk that the config names. The median
-    over the nodes decides: rounding may send a single token to other experts, but a fault
+    over the nodes decides. Rounding may send a single token to other experts, but a fault
     shows in most nodes.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
@@ -53,10 +53,10 @@ def tree_fault(target: Target) -> str | None:
 
 
 def replay_fault(target: Target) -> str | None:
-    """The reason that the model's step must not be replayed as a graph; None if it may.
+    """The reason that the model's step must not be replayed as a graph, or None if it may be.
 
-    The step is captured after some tokens and replayed after more. Its logits are wrong if the
-    model's code read the number of tokens on the host.
+    The step is captured after some tokens, and replayed after more tokens. If the model's code read
+    the number of tokens on the host, the logits are wrong.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
     execution = target.execution
@@ -94,7 +94,7 @@ def _random_ids(target: Target, num_tokens: int) -> Tensor:
 def _difference(
     target: Target, actual_label: str, actual: Tensor, expected_label: str, expected: Tensor
 ) -> str | None:
-    """The gap between logits [nodes, vocab] as a clause; None if it is rounding."""
+    """The gap between logits [nodes, vocab] as a clause, or None if it is rounding."""
     spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)  # [nodes]
     gaps = (actual - expected).abs().amax(-1) / spread
     gap = float(gaps.median())
@@ -108,7 +108,7 @@ def _difference(
 
 
 def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> Tensor:
-    """Logits [nodes, vocab] of a plain forward over each path."""
+    """The logits [nodes, vocab] of each node, from a plain forward over the node's path."""
     rows: dict[int, Tensor] = {}
     for leaf in _LEAVES:
         path = layout.ancestors[leaf].nonzero().view(-1)
@@ -119,9 +119,10 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
 
 
 def _longest_window(config: Any) -> int:
-    """The longest window or chunk in any field of a config, in tokens; 0 if it has none."""
-    sizes = []
-    for name, setting in config.to_dict().items():
-        if isinstance(setting, int) and any(word in name for word in _SIZE_WORDS):
-            sizes.append(setting)
+    """The longest window or chunk in any field of a config, in tokens. 0 if there is none."""
+    sizes = [
+        setting
+        for name, setting in config.to_dict().items()
+        if isinstance(setting, int) and any(word in name for word in _SIZE_WORDS)
+    ]
     return max(sizes, default=0)

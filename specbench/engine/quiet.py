@@ -1,4 +1,4 @@
-"""transformers without its warnings, while our own checks follow."""
+"""Silence transformers' warnings while our own checks follow."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide transformers' warnings while it reads files: our own checks refuse bad files, with the
-    reason. A verbosity other than the default is kept.
+    """Hide transformers' warnings while it reads files, since our own checks refuse bad files with
+    a reason. A verbosity other than the default is kept.
     """
     from transformers.utils import logging
 

@@ -1,4 +1,4 @@
-"""The sampler of a request: it turns logits into distributions, and draws tokens from them."""
+"""The sampler of a request, which turns logits into distributions and draws tokens from them."""
 
 import torch
 from torch import Tensor
@@ -35,9 +35,10 @@ class Sampler:
             self._processors.append(TopPLogitsWarper(sampling.top_p))
 
     def probs(self, logits: Tensor) -> Tensor:
-        """Probabilities [rows, vocab] that tokens are drawn from, for `logits` [rows, vocab].
+        """The probabilities [rows, vocab] of tokens, given `logits` [rows, vocab].
 
-        At least float32: in half precision a softmax over a vocabulary does not sum to one.
+        They are at least float32, because a softmax over a vocabulary does not sum to one in half
+        precision.
         """
         scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
         for processor in self._processors:
@@ -45,7 +46,7 @@ class Sampler:
         return torch.softmax(scores, -1)
 
     def uniform(self, rows: int) -> Tensor:
-        """Random numbers [rows] in [0, 1), float64. Padding a tree does not change them."""
+        """Random float64 numbers [rows] in [0, 1). Padding a tree does not change them."""
         generator = self.generator
         numbers = torch.rand(
             padded_size(rows), dtype=torch.float64, device=generator.device, generator=generator
@@ -53,7 +54,7 @@ class Sampler:
         return numbers[:rows]
 
     def draw(self, probs: Tensor) -> Tensor:
-        """One token [rows] per row of `probs` [rows, vocab], whose rows need not sum to one."""
+        """Draw a token [rows] from each row of `probs` [rows, vocab]. Rows need not sum to one."""
         num_rows, vocab_size = probs.shape
         cdf = probs.double().cumsum(-1)
         total = cdf[:, -1:]
@@ -62,9 +63,9 @@ class Sampler:
         return token_ids.clamp_(max=vocab_size - 1)
 
     def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
-        """Tokens [rows, count], drawn in this order without replacement from each row.
+        """Draw tokens [rows, count] from each row of `probs`, in this order, without replacement.
 
-        A row with fewer than `count` tokens of nonzero probability is filled with other tokens.
+        If fewer than `count` tokens of a row have a probability, other tokens fill the row.
         """
         # With waiting times Exp(1) / p, the first tokens to arrive are such a draw.
         times = torch.empty_like(probs, dtype=torch.float64)
@@ -72,11 +73,11 @@ class Sampler:
         return (probs / times).topk(count).indices
 
     def best_ids(self, logits: Tensor) -> Tensor:
-        """The best token [rows] of logits [rows, vocab]; of equal logits, the first."""
+        """The best token [rows] of each row of logits [rows, vocab]. Of equal logits, the first."""
         return self._ops.best_ids(logits)
 
     def pick(self, logits: Tensor) -> Tensor:
-        """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
+        """Choose the next token [rows] after `logits` [rows, vocab]: the best, or a drawn token."""
         if self.sampling.is_greedy:
             return self.best_ids(logits)
         return self.draw(self.probs(logits))

@@ -1,7 +1,7 @@
-"""Spread a model over several GPUs: each layer on one GPU, in order, everything else on the first.
+"""Spread a model over several GPUs. The layers are spread in order; the first GPU has the rest.
 
-Drafters share the target's embedding, norm and head, which therefore stay together.
-`models.memory` decides whether a model is too large.
+Drafters share the target's embedding, norm and head, so these stay together. `models.memory`
+decides whether a model is too large.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from specbench.engine.model_parts import decoder_layers
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The GPUs of a model, and the bytes that the first keeps free for drafters."""
+    """The GPUs of a model, and the bytes that the first GPU keeps free for drafters."""
 
     devices: tuple[torch.device, ...]
     draft_bytes: int = 0
 
     def place(self, model: PreTrainedModel) -> dict[str, torch.device]:
-        """The device of each module by name, for a model without weights (`device_map`).
+        """The device of each module by name, for a model without weights (see `device_map`).
 
         Each GPU gets a share of the layers in proportion to its free memory.
         """
@@ -40,7 +40,7 @@ class Spread:
 def device_map(
     model: PreTrainedModel, devices: Sequence[torch.device], free_bytes: Sequence[float]
 ) -> dict[str, torch.device]:
-    """The device of each module by name, with layers in proportion to the `free_bytes`."""
+    """The device of each module by name. Layers are shared in proportion to `free_bytes`."""
     layers = decoder_layers(model)
     list_name = next(name for name, module in model.named_modules() if module is layers)
     # All other children of the modules that contain the list go to the first device.
@@ -48,9 +48,8 @@ def device_map(
     parent: nn.Module = model
     prefix = ""
     for child_name in list_name.split("."):
-        for name, _ in parent.named_children():
-            if name != child_name:
-                device_by_name[f"{prefix}{name}"] = devices[0]
+        others = [name for name, _ in parent.named_children() if name != child_name]
+        device_by_name |= dict.fromkeys((f"{prefix}{name}" for name in others), devices[0])
         parent = parent.get_submodule(child_name)
         prefix += f"{child_name}."
     # A device takes the layers whose middle lies in its share of all free bytes.
@@ -63,7 +62,7 @@ def device_map(
 
 
 def device_of(name: str, device_by_name: Mapping[str, torch.device]) -> torch.device:
-    """The device of a parameter by its name. A module without a name is the whole model."""
+    """The device of the parameter of this name. A module named "" is the whole model."""
     return next(
         device
         for module_name, device in device_by_name.items()
@@ -72,9 +71,9 @@ def device_of(name: str, device_by_name: Mapping[str, torch.device]) -> torch.de
 
 
 def send_inputs(model: PreTrainedModel, device_by_name: Mapping[str, torch.device]) -> None:
-    """Let each module of `device_by_name` receive its inputs on its own device.
+    """Let each module in `device_by_name` receive its inputs on its own device.
 
-    Unlike accelerate's hooks, torch's stay with a layer that is used in a copy of the model.
+    Unlike accelerate's hooks, torch's hooks stay with a layer that a copy of the model uses.
     """
     remove_hook_from_submodules(model)
     for name, device in device_by_name.items():
@@ -83,10 +82,13 @@ def send_inputs(model: PreTrainedModel, device_by_name: Mapping[str, torch.devic
 
 
 def num_bytes(module: nn.Module) -> int:
-    """Bytes of a module's parameters, shared ones once."""
+    """Bytes of a module's parameters. Shared parameters count once."""
     return sum(parameter.nbytes for parameter in module.parameters())
 
 
 def _inputs_on(device: torch.device, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    # The cache stays: each of its layers is on the device of the model's layer.
+    """A module's arguments, moved to `device`.
+
+    The cache is not moved, because each of its layers is on the device of the model's layer.
+    """
     return send_to_device(args, device), send_to_device(kwargs, device, skip_keys="past_key_values")

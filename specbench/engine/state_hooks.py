@@ -1,4 +1,4 @@
-"""Hidden states of a model that runs its own forward, kept by hooks on its modules."""
+"""Keep hidden states of a model that runs its own forward, by hooks on its modules."""
 
 from functools import partial
 from typing import Any
@@ -10,11 +10,11 @@ from specbench.engine.forward import Needs
 from specbench.engine.model_parts import decoder, decoder_layers
 
 States = dict[int | str, Tensor]
-"""Final hidden states ("hidden"), and inputs of layers by their index."""
+"""The final hidden states under "hidden", and the inputs of layers under the layers' indices."""
 
 
 def keep_states(model: PreTrainedModel, needs: Needs, states: States) -> list[Any]:
-    """Register hooks that write `states` in each forward. Returns their handles.
+    """Register hooks that write to `states` in each forward, and return the hooks' handles.
 
     Only the modules that `needs` names get a hook.
     """

@@ -1,4 +1,4 @@
-"""Quantised formats of stored weights: which can be read, and which become plain weights."""
+"""Quantised formats of stored weights: which of them can be read or become plain weights."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from specbench.errors import CheckpointError
 
 _NAMED_AS_PACKAGE = ("auto-round", "bitsandbytes", "compressed-tensors", "hqq", "torchao")
-"""Formats that the package of the same name reads."""
+"""Formats that are read by the package of the same name."""
 _PACKAGES = {
     **{name: name for name in _NAMED_AS_PACKAGE},
     "awq": "gptqmodel",
@@ -18,11 +18,11 @@ _PACKAGES = {
 }
 """Format -> the packages that transformers needs to read it, separated by spaces."""
 _MODULES = {"optimum-quanto": "optimum.quanto"}
-"""Package -> its module, if the name differs from the package's."""
+"""Package -> its module, if the module has another name than the package."""
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
-"""Format -> lowest compute capability that runs it; below it, transformers makes plain weights."""
+"""Format -> lowest compute capability that runs it. On lower ones, weights become plain."""
 _ALWAYS_PLAIN = "compressed-tensors"
-"""The format whose weights become plain on every device, at the latest in the first forward."""
+"""The format whose weights become plain on every device, in the first forward if not earlier."""
 
 
 def check_format(method: str, path: Path) -> None:
@@ -68,9 +68,9 @@ def is_dequantized(method: str, device: torch.device) -> bool:
 
 
 def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
-    """Check a checkpoint's quantised weights; ask for plain ones if the device needs them.
+    """Check a checkpoint's quantised weights. Ask for plain weights if the device needs them.
 
-    transformers looks at whether the machine has any GPU, not at the device of the model.
+    transformers itself only checks whether the machine has a GPU, not where the model runs.
 
     Raises:
         CheckpointError: the format cannot be read.

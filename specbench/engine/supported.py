@@ -33,7 +33,7 @@ TESTED = frozenset([*_CAUSAL_CLASSES, *_OTHERS.split()])
 
 
 def check_type(model_type: object, path: Path) -> None:
-    """Refuse a type of models that this release of transformers does not have."""
+    """Refuse a type of model that this release of transformers does not have."""
     if isinstance(model_type, str) and model_type not in CONFIG_MAPPING:
         raise CheckpointError(
             f"{path} is a {printable(model_type)} model, which transformers {__version__} does not "
@@ -44,10 +44,12 @@ def check_type(model_type: object, path: Path) -> None:
 
 
 def check_attention(config: Any, path: Path) -> None:
-    """Refuse attention that cannot run over trees, with the reason, before weights are read."""
+    """Refuse attention that cannot run over trees, before any weights are read."""
     if reason := _unsupported_attention(config):
-        hint = "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
-        hint += "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss."
+        hint = (
+            "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
+            "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss."
+        )
         raise _no_trees(path, config, f" {reason}", hint)
     if fields := _undeclared_limits(config.get_text_config()):
         name = type(config.get_text_config()).__name__
@@ -60,7 +62,10 @@ def check_attention(config: Any, path: Path) -> None:
 
 
 def _undeclared_limits(text_config: Any) -> str:
-    """The fields that limit attention in classes other than the config's; "" without a limit."""
+    """The fields that limit attention in other classes, but not in the config's own class.
+
+    The result is a text, which is empty if no such field sets a limit.
+    """
     kinds = attention_kinds(text_config)
     sizes = attention_kinds(text_config, getattr)  # as if the class had all fields
     if all(size in (None, kinds.get(kind)) for kind, size in sizes.items()):
@@ -71,13 +76,13 @@ def _undeclared_limits(text_config: Any) -> str:
 
 
 def _no_trees(path: Path, config: Any, reason: str, hint: str) -> CheckpointError:
-    """The error for a model that cannot run over trees; `reason` follows its type."""
+    """The error for a model that cannot run over trees. `reason` follows its type in the text."""
     message = f"{path} is a {config.model_type} model{reason}, so it cannot run over a tree."
     return CheckpointError(message, hint)
 
 
 def _unsupported_attention(config: Any) -> str | None:
-    """The reason that attention of this kind cannot run over trees; None if it can."""
+    """The reason that the config's attention cannot run over trees, or None if it can."""
     text_config = config.get_text_config()
     if getattr(config, "is_encoder_decoder", False):
         return "with encoder-decoder attention"
@@ -99,9 +104,9 @@ def _unsupported_attention(config: Any) -> str | None:
 
 
 def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
-    """Refuse weights that do not match the model: a missing tensor would hold noise.
+    """Refuse weights that do not match the model, since a missing tensor would hold noise.
 
-    A checkpoint may also hold layers that predict further tokens, and tensors that its index does
+    The checkpoint may also have layers that predict further tokens, and tensors that its index does
     not list.
     """
     missing = sorted(report["missing_keys"])
@@ -127,7 +132,7 @@ def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
 
 
 def _is_predicting(key: str, config: Any) -> bool:
-    """True for a weight of the prediction layers that follow the model's own, as in DeepSeek-V3."""
+    """True for a weight of prediction layers after the model's own layers, as in DeepSeek-V3."""
     text_config = config.get_text_config()
     num_predicting = getattr(text_config, "num_nextn_predict_layers", None) or 0
     match = re.match(r"model\.layers\.(\d+)\.", key)
@@ -138,10 +143,10 @@ def _is_predicting(key: str, config: Any) -> bool:
 
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:
-    """Refuse recurrent models, and models without positions: siblings in a tree share a position.
+    """Refuse recurrent models, and models that take no positions.
 
-    Some classes are recurrent only in layers that the config names as such. `check_attention` has
-    already read these names.
+    Siblings in a tree have the same position, so positions must be given. Some classes are
+    recurrent only in layers that the config names. `check_attention` has already read these names.
     """
     hint = "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX."
     has_layer_types = bool(declared(model.config.get_text_config(), "layer_types"))
@@ -155,7 +160,7 @@ def check_positions(model: PreTrainedModel, path: Path) -> None:
 def check_tree(target: Target, path: Path) -> None:
     """Refuse a model whose logits over a tree are wrong.
 
-    A tested class is probed only if its config has fields that the tests of the class lack.
+    A model of a tested class is probed only if its config has fields that the tests do not cover.
     """
     name = type(target.model).__name__
     fields = undeclared_fields(target.config)

@@ -1,7 +1,7 @@
 """The target: a transformers model that runs over trees of tokens.
 
-Only this module, `kv` and `stack` use transformers' model API. A drafter that is itself a
-language model (SpS) also uses a `Target`.
+Only this module, `kv` and `stack` use the model API of transformers. A drafter that is a language
+model itself (SpS) also uses a `Target`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from specbench.types import Sampling
 
 
 class Target:
-    """A causal language model with one committed sequence and room for a tree after it.
+    """A causal language model with one committed sequence, and room for a tree after it.
 
-    Our own stack runs the models of `layers.models`. Others run their own forward, with the
-    reason in `unfused_reason`; their steps are captured unless there is an `eager_reason`.
+    Our own stack runs the models of `layers.models`. Other models run their own forward, for the
+    reason in `unfused_reason`. Their steps are captured unless there is an `eager_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
@@ -65,8 +65,8 @@ class Target:
     def first_layers(self, num_layers: int) -> Target:
         """The same model with only its first layers, on the same cache.
 
-        It shares the whole model's rows of committed tokens. Crop the rows it appends before the
-        whole model runs.
+        Both models share the rows of committed tokens. Before the whole model runs, crop the rows
+        that the first layers have appended.
         """
         shallow = copy.copy(self)
         shallow.model = model_parts.with_first_layers(self.model, num_layers)
@@ -80,12 +80,12 @@ class Target:
         return self.execution.is_static and not self.eager_reason
 
     def prompt_size(self, num_tokens: int) -> int | None:
-        """Number of tokens that a prompt is padded to, for a recorded step; None if not padded."""
+        """Number of tokens that a prompt is padded to for a recorded step, or None."""
         return None if self.eager_reason else self.execution.prompt_size(num_tokens)
 
     @property
     def max_exact_rows(self) -> int:
-        """Number of nodes up to which a node's logits have the same bits in any tree; 0 if none."""
+        """Number of nodes up to which a node's logits have the same bits in any tree, or 0."""
         return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property
@@ -95,7 +95,7 @@ class Target:
 
     @contextmanager
     def capture(self, needs: Needs) -> Iterator[None]:
-        """Collect the outputs in `needs` while the block runs."""
+        """Let forwards return the outputs in `needs` while the block runs."""
         handles = [] if self._stack else keep_states(self.model, needs, self._captured)
         self._needs = needs
         self._step_needs = replace(needs, all_prompt_positions=False)  # only prefills have prompts
@@ -108,11 +108,11 @@ class Target:
             self._captured.clear()
 
     def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
-        """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
+        """Start a new sequence with `prompt_ids`, and reserve room for `num_new` more tokens.
 
-        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are of that
-        position too or, with `Needs.all_prompt_positions`, of the whole prompt, padded to its
-        `prompt_size`. With captured graphs, all of them are valid until the next forward.
+        Returns the logits [1, vocab] of the last position. Hidden states and layer inputs belong to
+        that position too. With `Needs.all_prompt_positions`, they belong to the whole prompt,
+        padded to its `prompt_size`. With captured graphs, all are valid until the next forward.
         """
         n = len(prompt_ids)
         self.cache.reset()
@@ -131,7 +131,7 @@ class Target:
         return Forward(logits, hidden, layer_inputs)
 
     def _plain_prefill(self, prompt_ids: Sequence[int]) -> Forward:
-        """Run over the unpadded prompt. Only the logits are cut to the last position."""
+        """Run over the prompt without padding. Only the logits are cut to the last position."""
         ids = torch.tensor(prompt_ids, device=self.device)
         rows = torch.arange(len(prompt_ids), device=self.device)
         positions = rows.clamp(max=self.context - 1)  # a draft model may have a shorter context
@@ -144,10 +144,10 @@ class Target:
         return Forward(logits, hidden if needs.hidden else None, inputs)
 
     def _padded_prefill(self, prompt_ids: Sequence[int], size: int) -> Forward:
-        """Run over the prompt as a chain of `size` tokens, as a step after no tokens.
+        """Run over the prompt and padding, as a step over a chain of `size` tokens after no tokens.
 
-        No token sees the padding, which follows the prompt. Without `Needs.all_prompt_positions`,
-        all outputs are of the last position alone, otherwise only the logits.
+        The padding follows the prompt, so no token of the prompt sees it. The logits are of the
+        prompt's last position alone. Without `Needs.all_prompt_positions`, all outputs are.
         """
         n = len(prompt_ids)
         self.reserve(size)
@@ -157,7 +157,7 @@ class Target:
         return self._run_step(DraftTree.chain(tokens), span, self._needs, last)
 
     def extend(self, tokens: Tensor) -> Tensor:
-        """Append and commit `tokens` [n]; returns logits [vocab] of the last position."""
+        """Append and commit `tokens` [n]. Returns the logits [vocab] of the last position."""
         if self.cache.length == 0:
             return self.prefill(tokens.tolist()).logits[0]
         tree = DraftTree.chain(tokens)
@@ -185,7 +185,7 @@ class Target:
     def _run_step(
         self, tree: DraftTree, cache_span: CacheSpan, needs: Needs, *last: Tensor
     ) -> Forward:
-        """Run `_tree_step` after the committed tokens, over a tree or a prompt (with `last`)."""
+        """Run `_tree_step` after the committed tokens, over a tree or, given `last`, a prompt."""
         layout = tree.layout
         start = torch.full((), self.cache.length, device=self.device)
         inputs = tree.tokens, layout.depths, layout.bias(self.dtype), start, *last
@@ -195,15 +195,15 @@ class Target:
         return Forward(logits, hidden, layer_inputs)
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
+        """Keep the nodes of `path` (root first) from the last `forward`, and drop the others."""
         self.cache.commit(path)
 
     def forward_then(
         self, tree: DraftTree, then: Function, *more: Tensor, **named: Any
     ) -> tuple[Forward, Sequence[Tensor]]:
-        """As `forward`, and the results of `then`, in one recording. Needs `has_recorded_steps`.
+        """Run `forward` and then `then` in one recording. Needs `has_recorded_steps`.
 
-        `then` gets the logits, the step's inputs (tokens, depths, bias, start), `more`, `named`.
+        `then` gets the logits, the step's inputs (tokens, depths, bias, start), `more` and `named`.
         """
         layout, needs = tree.layout, self._step_needs
         cache_span = self.execution.cache_span(self.cache.length, tree.num_nodes)
@@ -228,7 +228,7 @@ class Target:
             self._stack.reserve(min(self.cache.capacity, self.context))
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
-        """The sampler for these settings, on this device and reseeded."""
+        """The sampler for these settings on the target's device, with a new seed."""
         sampler = self._samplers.setdefault(
             sampling, Sampler(sampling, self.device, ops=self.execution.ops)
         )
@@ -239,10 +239,10 @@ class Target:
         self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *last: Tensor,
         cache_span: CacheSpan, needs: Needs,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Run over a tree after `start` [] tokens: logits, then outputs in `needs`.
+        """Run over a tree after `start` [] tokens. Returns the logits, then the outputs in `needs`.
 
-        Given the `last` row [1] of a prompt, the logits are of this row alone. So are the other
-        outputs, unless they are needed at all positions of the prompt.
+        If the `last` row [1] of a prompt is given, the logits are of this row alone. So are the
+        other outputs, unless they are needed at all positions of the prompt.
         """
         n = tokens.shape[0]
         rows = start + torch.arange(n, device=self.device)
@@ -271,7 +271,7 @@ class Target:
     def _step_then(
         self, *inputs: Tensor, cache_span: CacheSpan, needs: Needs, then: Function, **named: Any
     ) -> tuple[Tensor, ...]:
-        """`_tree_step` over the first inputs, then `then` on its logits and all inputs."""
+        """Run `_tree_step` over the first inputs, then `then` over its logits and all inputs."""
         outputs = self._step(*inputs[:4], cache_span=cache_span, needs=needs)
         return *outputs, *then(outputs[0], *inputs, **named)
 
@@ -282,9 +282,9 @@ class Target:
         mask: Tensor | dict[str, Tensor] | None,
         logits_to_keep: int | Tensor,
     ) -> Forward:
-        """Run the model's own forward over tokens [n]; without a mask it is a prefill.
+        """Run the model's own forward over tokens [n]. Without a mask it is a prefill.
 
-        `logits_to_keep` is the number of last rows with logits, 0 for all, or their indices.
+        `logits_to_keep` is the number of last rows with logits (0 for all rows), or their indices.
         """
         out = self.model(
             input_ids=ids[None],

@@ -1,4 +1,4 @@
-"""The draft tree: a tree of draft tokens below the pending token."""
+"""The draft tree, which is a tree of draft tokens below the pending token."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from torch.nn.functional import pad
 from specbench.engine.layers.operands import additive as additive
 
 NUM_NODES = (1, 4, 8, 16, 32, 48, 64, 96, 128, 160)
-"""Numbers of nodes that trees of changing size are padded to with captured graphs.
+"""The numbers of nodes to which trees of changing size are padded with captured graphs.
 
 Each size has its own graphs. A GPU multiplies 16 rows at once, so more sizes would save little.
 """
 
 PROMPT_SIZES = (*(size for size in NUM_NODES if size >= 16), 192, 256)
-"""Numbers of tokens that prompts are padded to with captured graphs. Longer prompts are not padded.
+"""The numbers of tokens to which prompts are padded with captured graphs.
 
-With long prompts the GPU is the bottleneck, not the host, so a graph would save little.
+Longer prompts are not padded. With them, the GPU is the bottleneck and not the host, so a graph
+would save little.
 """
 
 
@@ -33,9 +34,9 @@ def padded_size(num_nodes: int) -> int:
 
 @dataclass(frozen=True)
 class TreeLayout:
-    """The topology of a tree, without its tokens. Node 0 is the root; parents precede children.
+    """The topology of a tree, without its tokens. Node 0 is the root. Parents precede children.
 
-    Static layouts are built once and reused; dynamic ones come from `from_tensors`, which
+    Static layouts are built once and reused. Dynamic layouts come from `from_tensors`, which
     neither loops over nodes nor waits for the device.
     """
 
@@ -44,7 +45,7 @@ class TreeLayout:
     ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and its ancestors
     max_depth: int  # upper bound of the depths
     is_chain: bool = False  # if True, every path is the first nodes in order
-    known_siblings: Tensor | None = None  # `siblings`, where it must not be computed on the host
+    known_siblings: Tensor | None = None  # `siblings`, if it must not be computed on the host
 
     @property
     def num_nodes(self) -> int:
@@ -57,11 +58,11 @@ class TreeLayout:
 
     @classmethod
     def from_parents(cls, parents: Sequence[int], device: torch.device | str) -> TreeLayout:
-        """A layout from host indices: `parents[0]` is the root's own index, 0."""
+        """Make a layout from indices on the host. `parents[0]` must be 0, the root's own index."""
         if not parents or parents[0] != 0:
             raise ValueError("the first node of a tree is its root, whose parent must be 0")
         depths = [0]
-        bits = [1]  # per node: bit i is set if node i is the node or its ancestor
+        bits = [1]  # for each node, bit i is set if node i is the node itself or its ancestor
         for node, parent in enumerate(parents[1:], start=1):
             if not 0 <= parent < node:
                 raise ValueError(f"node {node} has parent {parent}; parents must precede children")
@@ -80,7 +81,7 @@ class TreeLayout:
 
     @classmethod
     def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:
-        """A layout from device tensors [nodes]; `max_depth` bounds the depths."""
+        """Make a layout from tensors [nodes] on the device. `max_depth` bounds the depths."""
         ancestors = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
         ancestors[:, 0] = True
         above = parents
@@ -90,14 +91,14 @@ class TreeLayout:
         return cls(parents, depths, ancestors, max_depth)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """Additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
+        """The additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
         biases: dict[torch.dtype, Tensor] = self.__dict__.setdefault("_biases", {})
         if dtype not in biases:
             biases[dtype] = additive(self.ancestors, dtype)
         return biases[dtype]
 
     def padded(self, num_nodes: int) -> TreeLayout:
-        """The same tree padded to `num_nodes` with nodes that are their own parents."""
+        """The same tree, padded to `num_nodes` with nodes that are their own parents."""
         layouts: dict[int, TreeLayout] = self.__dict__.setdefault("_padded", {})
         if num_nodes not in layouts:
             num_more = num_nodes - self.num_nodes
@@ -111,10 +112,10 @@ class TreeLayout:
 
     @cached_property
     def siblings(self) -> Tensor:
-        """[max_siblings, nodes] int64: row r holds each node's r-th child, or 0 if it has none.
+        """[max_siblings, nodes] int64. Row r holds the r-th child of each node, or 0 without one.
 
-        For parents [0, 0, 0, 1], a root with children 1 and 2 and node 3 under node 1, it is
-        [[1, 3, 0, 0], [2, 0, 0, 0]].
+        For example, parents [0, 0, 0, 1] are a root with the children 1 and 2, and node 3 below
+        node 1. The result is [[1, 3, 0, 0], [2, 0, 0, 0]].
         """
         if self.known_siblings is not None:
             return self.known_siblings
@@ -132,13 +133,13 @@ class TreeLayout:
 
 
 def padded_path_length(max_depth: int) -> int:
-    """Number of nodes that a path of a tree of that depth is padded to, one of few sizes."""
+    """Number of nodes to which a path is padded in a tree of this depth. There are few sizes."""
     return max(16, 1 << max_depth.bit_length())
 
 
 @cache
 def chain_layout(num_nodes: int, device: torch.device) -> TreeLayout:
-    """The layout of a chain: every node is the child of the one before it."""
+    """The layout of a chain, in which every node is the child of the node before it."""
     return TreeLayout.from_parents([max(i - 1, 0) for i in range(num_nodes)], device)
 
 
@@ -151,11 +152,11 @@ class DraftTree:
     and the drafter observes them, but they are never accepted. Siblings carry distinct tokens.
 
     `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its earlier
-    siblings were rejected (row 0 is unused). None means that draft tokens are deterministic: each
+    siblings were rejected (row 0 is unused). If it is None, draft tokens are deterministic, so each
     was drawn from a point mass. `log_probs` [nodes] are the drafter's log-probabilities of the path
-    to each node (row 0 is unused), if known; they only serve reports. `scores` of any shape are
-    values of the draft model that are only checked: NaN or positive infinity among them fails the
-    step.
+    to each node (row 0 is unused). They may be missing, and serve only reports. `scores` of any
+    shape are values of the draft model that are only checked. If one of them is NaN or positive
+    infinity, the step fails.
     """
 
     tokens: Tensor  # [nodes] int64
@@ -183,7 +184,7 @@ class DraftTree:
     def star(cls, num_nodes: int, device: torch.device, max_depth: int = 1) -> DraftTree:
         """A root with `num_nodes` - 1 children of the same token.
 
-        `max_depth` becomes the layout's bound of the depths; the real depth is 1.
+        `max_depth` becomes the layout's bound of the depths, although the real depth is 1.
         """
         layout = TreeLayout.from_parents([0] * num_nodes, device)
         tokens = torch.zeros(num_nodes, dtype=torch.long, device=device)
@@ -199,7 +200,7 @@ class DraftTree:
 
 
 class RuleInputs(NamedTuple):
-    """Tensors of a tree that an acceptance rule reads, besides its tokens and depths."""
+    """The tensors of a tree that an acceptance rule reads, apart from its tokens and depths."""
 
     tensors: tuple[Tensor, ...]
     """Parents, ancestors, `num_verify`, then the optional tensors in the order of `names`."""
@@ -220,5 +221,5 @@ class RuleInputs(NamedTuple):
 
 @cache
 def _on_device(number: int, device: torch.device) -> Tensor:
-    """A number as a tensor [], the same object in each call, so that a recording copies it once."""
-    return torch.full((), number, device=device)  # filled there: a copy would wait
+    """A number as a tensor []. The same object is returned each time, so it is copied only once."""
+    return torch.full((), number, device=device)  # filled on the device: a copy would wait

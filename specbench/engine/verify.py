@@ -15,12 +15,12 @@ from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout, padded_path
 
 
 class Verified(NamedTuple):
-    """Results of a step: the target's outputs, and the committed path."""
+    """The results of a step: the target's outputs, and the committed path."""
 
     forward: Forward
     verdict: Verdict
     accepted_path: AcceptedPath | None
-    """The path on the device; None if it is only known on the host."""
+    """The path on the device, or None if it is known only on the host."""
 
 
 def verify(
@@ -32,10 +32,10 @@ def verify(
     *,
     is_joined: bool,
 ) -> Verified:
-    """Run the target over a tree of a drafter, and commit the path that its rule accepts.
+    """Run the target over a drafter's tree, and commit the path that the drafter's rule accepts.
 
     With `is_joined`, one recording does both if steps are recorded. Otherwise, `watch` records a
-    lap after the target.
+    lap after the target's forward.
     """
     if is_joined and target.has_recorded_steps:
         return _verify_at_once(target, tree, drafter, sampler)
@@ -49,7 +49,7 @@ def verify(
 def _verify_at_once(
     target: Target, tree: DraftTree, drafter: Drafter, sampler: Sampler
 ) -> Verified:
-    """As `verify`, in one recording. If it cannot be made, its parts are recorded separately."""
+    """Do the same as `verify` in one recording. If that fails, its parts have recordings."""
     inputs = RuleInputs.of(tree)
     forward, (chosen, *accepted) = target.forward_then(
         tree,
@@ -69,9 +69,9 @@ def _verify_at_once(
 
 
 def _copied_length(drafter: Drafter, layout: TreeLayout) -> int:
-    """Number of nodes that a path is padded to, to copy its rows; 0 for a chain, whose rows stay.
+    """Number of nodes to which a path is padded to copy its rows. 0 for a chain, whose rows stay.
 
-    It is equal for all trees of a drafter with the same number of nodes: they share a recording.
+    All trees of a drafter that have the same number of nodes share it, and thus a recording.
     """
     if drafter.has_fixed_size:
         return 0 if layout.is_chain else layout.padded_path_length
@@ -92,9 +92,10 @@ def _choose_and_commit(
     length: int,
     **named: Any,
 ) -> tuple[Tensor, ...]:
-    """The result of `choose`. Unless `length` is 0, also commit the path, padded to that length.
+    """Run `choose`. Unless `length` is 0, also commit the path, padded to that length.
 
-    The path's rows move, so this may run again only after the forward, which writes them anew.
+    This moves the path's rows. So it may run again only after a forward, which writes them anew.
+    Returns the result of `choose`, and the padded path as in `AcceptedPath` if it was committed.
     """
     execution, cache = target.execution, target.cache
     (chosen,) = execution.wrap(choose)(logits, tokens, depths, *tensors, **named)
@@ -109,10 +110,10 @@ def _choose_and_commit(
 def commit_path(
     target: Target, layout: TreeLayout, chosen: Tensor
 ) -> tuple[Verdict, AcceptedPath | None]:
-    """Commit the path chosen by `select` from the last forward, and copy it to the host.
+    """Commit the path of the last forward that `select` chose, and copy it to the host.
 
-    With captured graphs, all device work is queued before the host waits, and the path is
-    returned on the device too. A chain needs no copies in the cache.
+    With captured graphs, all device work is queued before the host waits, and the path on the
+    device is returned too. A chain needs no copies in the cache.
     """
     execution, cache = target.execution, target.cache
     if not execution.is_static or layout.is_chain:
@@ -133,6 +134,6 @@ def commit_path(
 def _gather_path(
     chosen: Tensor, start: Tensor, *, cache: KVCache, length: int
 ) -> tuple[Tensor, ...]:
-    """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
+    """The chosen path as in `AcceptedPath`, and copies of its rows. The root is row `start` []."""
     accepted = AcceptedPath.from_choice(chosen, length)
     return *accepted, *cache.gather_rows(start + accepted.path)

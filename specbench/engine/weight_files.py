@@ -1,4 +1,4 @@
-"""The weight files of a folder that are read: one rule to load, check and record them."""
+"""Find the weight files in a folder. One rule decides which files are loaded and checked."""
 
 import json
 import zipfile
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
-"""Weight formats in order of preference."""
+"""Endings of weight files, in order of preference."""
 FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of a file of weights, in the order in which they are looked for. Each may be in shards."""
+"""Names of weight files, in order of preference. Each file may be in shards."""
 _HEAD_FILES = {
     "medusa": ("medusa_lm_head.pt", "medusa_lm_head.safetensors", *FILES),
     "hydra": ("hydra_lm_head.pt", "hydra_lm_head.safetensors", *FILES),
@@ -31,13 +31,13 @@ class WeightFiles:
 
     paths: tuple[Path, ...]
     index: Path | None = None
-    """The index that names these files; None without one."""
+    """The index that names these files, or None if there is no index."""
     unread_index: Path | None = None
-    """An index of other files, beside the whole file that is read."""
+    """An index of other files in the folder, which are not read."""
 
     @property
     def note(self) -> str:
-        """A sentence on the index that is not read; empty without one."""
+        """A sentence about the index that is not read, or "" if there is none."""
         if self.unread_index is None:
             return ""
         read, unread = self.paths[0].name, self.unread_index.name
@@ -48,12 +48,12 @@ class WeightFiles:
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Names of files for the weights of this name on a model card, in the order of preference."""
+    """Names of files for weights that a model card names `kind`, in order of preference."""
     return _HEAD_FILES.get(kind, FILES)
 
 
 def is_weight_name(name: str) -> bool:
-    """True for weights to load; False for other copies and training state."""
+    """True for weights to load, False for other copies and for training state."""
     is_other = name.startswith(("consolidated", "training_args", "optimizer", "scheduler", "rng_"))
     return name.endswith(WEIGHT_SUFFIXES) and not is_other
 
@@ -61,10 +61,11 @@ def is_weight_name(name: str) -> bool:
 def find_weights(
     folder: Path, names: Sequence[str] = FILES, *, prefers_index: bool = False
 ) -> WeightFiles:
-    """The weight files in a folder, a whole file before an index, as transformers reads them.
+    """Find the weight files in a folder that transformers would read.
 
-    A file that config.json names comes before `names`. With `prefers_index`, an index comes before
-    a whole file, and config.json is not read, as in vLLM and SGLang. The result may have no files.
+    A whole file is preferred to an index. A file that config.json names comes before `names`. With
+    `prefers_index`, an index is preferred to a whole file, and config.json is not read, as in vLLM
+    and SGLang. The result may have no files.
     """
     if names == FILES and not prefers_index and (named_file := _named_in_config(folder)):
         prefers_index = named_file.endswith(".index.json")
@@ -80,7 +81,7 @@ def find_weights(
 
 
 def _named_in_config(folder: Path) -> str:
-    """The name of the file that config.json gives to transformers; empty without one.
+    """The name of the file that config.json gives to transformers, or "" if there is none.
 
     Raises:
         CheckpointError: it is not beside config.json.
@@ -98,10 +99,10 @@ def _named_in_config(folder: Path) -> str:
 
 
 def weight_map(index: Path) -> Mapping[str, str]:
-    """The file of each tensor in an index, by the tensor's name.
+    """The name of each tensor in an index, and the file that has the tensor.
 
     Raises:
-        CheckpointError: it cannot be read, or names a file that is not beside it.
+        CheckpointError: the index cannot be read, or names a file that is not beside it.
     """
     with reading(index, "The index of weight files", _AGAIN):
         names: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
@@ -112,17 +113,17 @@ def weight_map(index: Path) -> Mapping[str, str]:
 
 
 def _names_only(index: Path, name: str) -> bool:
-    """True if an index names only this file; the index is not followed."""
+    """True if an index names only this file. The file itself is not read."""
     with suppress(CheckpointError):
         return set(weight_map(index).values()) == {name}
     return False
 
 
 def check_copies(paths: Sequence[Path]) -> None:
-    """Refuse files with two different values of one tensor. Only repeated tensors are read.
+    """Refuse files that have different values of the same tensor. Only such tensors are read.
 
     Raises:
-        CheckpointError: a file cannot be read, or two files have different values of a tensor; the
+        CheckpointError: a file cannot be read, or two files have different values of a tensor. The
             message then names the tensor and both files.
     """
     holders: dict[str, Path] = {}  # the first file of each tensor
@@ -144,12 +145,12 @@ def _are_equal(first: "Tensor", second: "Tensor") -> bool:
 
     if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    # As bytes: some types of 8 bits cannot be compared.
+    # Bytes are compared, because some types of 8 bits cannot be.
     return torch.equal(*(tensor.reshape(-1).view(torch.uint8) for tensor in (first, second)))
 
 
 def tensor_names(path: Path) -> set[str]:
-    """The names of the tensors in a weight file; nothing in it is executed."""
+    """The names of the tensors in a weight file. Nothing in the file is executed."""
     if path.suffix != ".safetensors":
         return {*_mapped(path)}
     from safetensors import safe_open
@@ -168,18 +169,18 @@ def _tensor(path: Path, name: str) -> "Tensor":
 
 
 def _mapped(path: Path) -> "dict[str, Tensor]":
-    """The tensors of a pickle, which are read from the disk when they are used."""
+    """The tensors of a pickle file. They are read from the disk when they are used."""
     import torch
 
-    # A pickle from before torch 1.6 is no zip archive, and is read as a whole.
+    # A pickle from before torch 1.6 is not a zip archive, and is read as a whole.
     return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip(path))
 
 
 def is_zip(path: Path) -> bool:
-    """True if a file is a whole zip archive, as torch's are. False if its end is damaged."""
+    """True if a file is a whole zip archive, as torch writes. False if its end is damaged."""
     try:
         return zipfile.is_zipfile(path)
-    except zipfile.BadZipFile:  # its end claims several disks
+    except zipfile.BadZipFile:  # the archive's end claims several disks
         return False
 
 
@@ -193,7 +194,7 @@ def unlisted_names(weights: WeightFiles) -> set[str]:
 
 
 def holders_text(weights: WeightFiles, names: Collection[str]) -> str:
-    """A clause about files that are not read but hold some of these missing tensors."""
+    """A clause about files that are not read although they have some of these missing tensors."""
     clauses = []
     for path in sorted(weights.paths[0].parent.iterdir()) if weights.paths else ():
         if is_weight_name(path.name) and path not in weights.paths:

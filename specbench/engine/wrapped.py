@@ -1,13 +1,13 @@
-"""A drafter around another one."""
+"""A drafter that wraps another drafter."""
 
 from specbench.engine.drafter import Drafter
 
 
 class WrappedDrafter(Drafter):
-    """Announces the same as the drafter that it wraps, so that steps have the same recordings."""
+    """Declares the same properties as the drafter it wraps, so steps have the same recordings."""
 
     def __init__(self, drafter: Drafter) -> None:
-        """Take over a drafter's needs, acceptance rule, and the sizes and shapes of its trees."""
+        """Copy a drafter's needs, its acceptance rule, and the sizes and shapes of its trees."""
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes

@@ -1,7 +1,7 @@
 """Capture the steps that only some completions need, before anything is timed.
 
-A method's first steps capture what all its steps need. Without this module, trees of changing
-size would be captured in the middle of a sample.
+A method's first steps capture what all of its steps need. But trees whose size changes would be
+captured in the middle of a sample without this module.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def capture_graphs(
 def _capture_prompts(
     target: Target, drafter: Drafter, num_tokens: int, num_new: int, sampling: Sampling
 ) -> None:
-    """Begin a completion for each padded size of the prompts of up to `num_tokens` tokens.
+    """Begin a completion for each padded size that prompts of up to `num_tokens` tokens may have.
 
-    A prompt has one token fewer than its padded size, because a draft model also reads the first
+    The prompt has one token less than its padded size, because a draft model also reads the first
     new token.
     """
     for size in reversed(PROMPT_SIZES):

@@ -1,6 +1,6 @@
-"""Fixed-shape functions as captured graphs: recorded once per set of shapes, then replayed.
+"""Run fixed-shape functions as captured graphs: record them once per set of shapes, then replay.
 
-`graphs.recorder` makes the recordings. Also works on a CPU, with a recorder that traces.
+`graphs.recorder` makes the recordings. This also works on a CPU, with a recorder that traces.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import torch
@@ -24,7 +25,7 @@ from specbench.errors import reason_of
 
 @dataclass(slots=True)
 class _Buffer:
-    """Memory that recordings read an input from, and the tensor last copied to it."""
+    """Memory from which recordings read an input, and the tensor that was last copied to it."""
 
     tensor: Tensor
     source: Tensor | None = None
@@ -32,7 +33,7 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """One recording and its input buffers. None stands for an input that is read in place."""
+    """A recording and the buffer of each input. None stands for an input that is read in place."""
 
     inputs: tuple[_Buffer | None, ...]
     recording: Recording
@@ -41,13 +42,13 @@ class _Entry:
 class Graphs(Execution):
     """Runs functions as recordings. A function that cannot be recorded runs eagerly (`failures`).
 
-    An input that is an output of another recording is read in place, so a recording is made for
-    each such tensor; other inputs are copied. A function may call others that are recorded: its
-    recording includes their operations. Functions do not write to each other's outputs. Recordings
-    of one function share the memory of inputs and outputs of equal shape.
+    If an input is an output of another recording, it is read in place, and each such tensor needs
+    a recording of its own. Other inputs are copied. A function may call other recorded functions.
+    Its recording then includes their operations. Functions do not write to each other's outputs.
+    The recordings of a function share the memory of inputs and outputs that have equal shapes.
 
-    `num_recordings` counts all recordings. `num_late` counts those made after `close`, each of
-    which delayed a completion.
+    `num_recordings` counts all recordings. `num_late` counts the recordings made after `close`,
+    which all delayed a completion.
     """
 
     is_static = True
@@ -65,10 +66,10 @@ class Graphs(Execution):
 
     @property
     def num_recordings(self) -> int:
-        num_recordings = 0
-        for captured in self._captured.values():
-            num_recordings += sum(isinstance(v, _Entry) for v in captured.entries.values())
-        return num_recordings
+        entries = chain.from_iterable(
+            captured.entries.values() for captured in self._captured.values()
+        )
+        return sum(isinstance(entry, _Entry) for entry in entries)
 
     def wrap(self, function: Function) -> Function:
         return self._captured.setdefault(function, _Captured(self, function))
@@ -96,7 +97,7 @@ class Graphs(Execution):
             self.is_paused = False
 
     def discard_graphs(self) -> None:
-        """Drop all recordings after memory that they use has moved."""
+        """Drop all recordings, because memory that they use has moved."""
         for captured in self._captured.values():
             captured.clear()
         self._outputs.clear()
@@ -116,7 +117,7 @@ class Graphs(Execution):
         return sum(nbytes_by_id.values()) + scratch_bytes
 
     def output_id(self, tensor: Tensor) -> int | None:
-        """Identity of this tensor if it is an output of a recording; otherwise None."""
+        """The identity of this tensor if it is an output of a recording, or else None."""
         return id(tensor) if id(tensor) in self._outputs else None
 
     def is_written(self, tensor: Tensor) -> bool:
@@ -124,7 +125,7 @@ class Graphs(Execution):
         return tensor.untyped_storage().data_ptr() in self._output_storages
 
     def record(self, captured: _Captured, inputs: tuple[Tensor, ...], named: Any) -> _Entry | str:
-        """Make the recording for inputs of these shapes; returns the reason if it fails."""
+        """Make the recording for inputs of these shapes, or return the reason that it fails."""
         function = captured.function
         buffers: list[_Buffer | None] = []  # as in `_Entry.inputs`
         read: list[Tensor] = []  # the tensors that the recording reads
@@ -156,14 +157,14 @@ class Graphs(Execution):
 
 
 _BufferKey: TypeAlias = tuple[int, torch.Size, torch.dtype]
-"""Index of a tensor among a function's inputs or outputs, its shape and its dtype."""
+"""A tensor's index among a function's inputs or outputs, with its shape and its dtype."""
 
 
 class _Captured:
     """A function that is recorded for each set of shapes and keyword arguments, then replayed.
 
-    If an input is the same tensor object as in the last call, its content is assumed unchanged
-    and not copied again. Only a recording may change a tensor between two calls.
+    If an input is the same tensor object as in the last call, it is not copied again, because its
+    content is assumed to be unchanged. Only a recording may change a tensor between two calls.
     """
 
     def __init__(self, owner: Graphs, function: Function) -> None:
@@ -174,7 +175,7 @@ class _Captured:
         self._outputs: dict[_BufferKey, Tensor] = {}
 
     def __call__(self, *inputs: Tensor, **named: Any) -> Outputs:
-        """Replay the recording for inputs of these shapes, which the first call makes."""
+        """Replay the recording for inputs of these shapes. The first call makes the recording."""
         owner = self._owner
         if owner.is_paused:
             return self.function(*inputs, **named)
@@ -186,7 +187,7 @@ class _Captured:
             owner.failures.add(entry)
             return self.function(*inputs, **named)
         for buffer, tensor in zip(entry.inputs, inputs, strict=True):
-            # The same object has the same content: copying it again would cost a launch per step.
+            # The same object has the same content. A copy would cost one more launch per step.
             if buffer and buffer.source is not tensor:
                 buffer.tensor.copy_(tensor)
                 buffer.source = None if owner.is_written(tensor) else tensor
@@ -227,6 +228,6 @@ class _Captured:
 
 
 def _memory_of(entry: _Entry) -> Iterator[Tensor]:
-    """Memory of a recording's inputs and outputs, without other recordings' outputs."""
+    """The memory of a recording's outputs, and of its inputs that are not read in place."""
     yield from (buffer.tensor for buffer in entry.inputs if buffer)
     yield from entry.recording.outputs

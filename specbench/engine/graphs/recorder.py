@@ -1,4 +1,4 @@
-"""Recordings of functions of tensors, and their capture on a CUDA device."""
+"""Recordings of functions on tensors, and their capture on a CUDA device."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -15,15 +15,15 @@ from specbench.errors import reason_of
 Outputs: TypeAlias = tuple[Tensor, ...]
 Recorded: TypeAlias = Callable[[], Outputs]
 Keep: TypeAlias = Callable[[Outputs], Outputs]
-"""Returns the memory for outputs like its argument."""
+"""Returns memory for outputs that have the shapes and types of its argument."""
 Generators: TypeAlias = Iterable[torch.Generator]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A function's outputs, which `replay` recomputes from the current content of its inputs.
+    """The outputs of a function. `replay` recomputes them from the current content of its inputs.
 
-    `scratch_bytes` is the memory that a replay uses besides its inputs and outputs.
+    `scratch_bytes` is the memory that a replay uses in addition to its inputs and outputs.
     """
 
     outputs: Outputs
@@ -32,23 +32,22 @@ class Recording:
 
 
 def alike(outputs: Outputs) -> Outputs:
-    """New memory like `outputs`."""
+    """New memory with the shapes and types of `outputs`."""
     return tuple(map(torch.empty_like, outputs))
 
 
 Recorder: TypeAlias = Callable[..., Recording]
-"""Records a function (`Recorded`). The second argument holds `Generators` that it may draw from.
+"""Records a function (`Recorded`), which may draw from the generators in the second argument.
 
-A third argument (`Keep`) gives the memory of the outputs; by default it is new.
+A third argument (`Keep`) gives the memory for the outputs. By default, this memory is new.
 """
 
 
 class CudaRecorder:
     """Captures CUDA graphs that share one pool of scratch memory.
 
-    They are replayed in any order, and the content of the pool lasts only until the next
-    replay. So each graph ends by copying its outputs out of the pool, and reads no input from
-    it.
+    The graphs are replayed in any order. The content of the pool lasts only until the next replay.
+    So each graph ends by copying its outputs out of the pool, and reads no input from the pool.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Compile `native.c` for this machine, once, and load it."""
+"""Compile `native.c` once for this machine, and load it."""
 
 import ctypes
 import fcntl
@@ -25,7 +25,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 """Bits of a file's mode that let other users write to it."""
 
 _TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
-"""Types of arguments by their letter in `SIGNATURES`."""
+"""The types of arguments, by their letters in `SIGNATURES`."""
 SIGNATURES = {
     "product": "pplllplpi pif i",
     "product_each": "pplllplpi",
@@ -40,14 +40,14 @@ SIGNATURES = {
 
 
 class BuildError(Exception):
-    """The library cannot be made, with the reason."""
+    """The library cannot be made. The message has the reason."""
 
 
 def user_folder() -> Path:
     """The user's folder of compiled libraries: `specbench/native` in `$XDG_CACHE_HOME`.
 
-    A relative path in this variable is ignored, as the XDG specification asks, and so is a missing
-    home.
+    A relative path in this variable is ignored, as the XDG specification demands. A missing home is
+    ignored too.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home_cache = Path(os.environ.get("HOME", "")) / ".cache"
@@ -77,12 +77,12 @@ def compiler() -> list[str]:
 def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.CDLL, str]:
     """The library for float32, or for bfloat16 if `is_half`, and the version of its compiler.
 
-    It is kept in `folder` under its hash, and compiled again if it is damaged, or if others own
-    it or can write to it. A folder that is not the user's own is not used. `openmp` is the file
-    of torch's own OpenMP, whose threads the library uses.
+    The library is kept in `folder` under its hash. It is compiled again if it is damaged, or if
+    other users own it or can write to it. A folder that is not the user's own is not used. `openmp`
+    is the file of torch's own OpenMP, whose threads the library uses.
 
     Raises:
-        BuildError: it cannot be compiled, written or loaded.
+        BuildError: the library cannot be compiled, written or loaded.
     """
     command = compiler()
     version_text = _output([*command, "--version"])
@@ -111,15 +111,15 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
 
 
 def _secure(folder: Path) -> None:
-    """Make a folder that only the user can write to; remove libraries others may have written.
+    """Make a folder that only the user can write to. Remove libraries that others may have written.
 
     Raises:
-        OSError: it belongs to somebody else, who could exchange it, or it cannot be written.
+        OSError: the folder cannot be written, or others can exchange it or own it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     parent_modes = [parent.stat().st_mode for parent in folder.resolve().parents]
-    # Others may rename the folder if all may write to its parent and the parent has no sticky bit.
+    # Others may rename a folder if everybody may write to its parent, and this has no sticky bit.
     is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
     if status.st_uid != os.geteuid() or is_open:
         raise PermissionError(f"other users can change {folder}")
@@ -131,7 +131,7 @@ def _secure(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from compiling in the folder; remove what killed processes left.
+    """Keep other processes from compiling in the folder. Remove what killed processes have left.
 
     Raises:
         OSError: another process compiles there.
@@ -160,7 +160,7 @@ def _is_whole(library: Path) -> bool:
 def _compiled(
     compiler: list[str], flags: list[str], openmp: Path, folder: Path, name: str
 ) -> ctypes.CDLL:
-    """Compile and load. The library appears in `folder` when it is complete and on the disk."""
+    """Compile and load the library. It appears in `folder` when it is whole and on the disk."""
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as build:
         object_file = Path(build, "native.o")
         shared_file = Path(build, "native.so")
@@ -176,7 +176,7 @@ def _compiled(
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
-    """The library in a file, with the types of its functions' arguments."""
+    """Load the library in a file, and set the types of its functions' arguments."""
     try:
         library = ctypes.CDLL(str(path))
         for name, letters in SIGNATURES.items():

@@ -1,6 +1,6 @@
-"""Decoder layers and draft levels as one call of `native.c`, with weights laid out for it.
+"""Run several decoder layers, or several levels of a draft, as one call of `native.c`.
 
-Python takes microseconds between two operations of a step; a single call saves this time.
+Python takes microseconds between two operations of a step. A single call saves this time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def norm_arguments(norm: Norm | HeadNorm | None) -> tuple[int | None, bool, floa
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """The address of a tensor's memory; None, which is C's NULL, without a tensor."""
+    """The address of a tensor's memory. None, which is NULL in C, if there is no tensor."""
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -74,7 +74,7 @@ class _Layer(ctypes.Structure):
 
 
 class NativeLayers:
-    """Layers, each with the norm before it, that `native.c` runs one after the other."""
+    """Layers with the norms before them, which `native.c` runs one after the other."""
 
     def __init__(
         self, library: ctypes.CDLL, layers: Sequence[tuple[Norm | None, FusedLayer]]
@@ -83,7 +83,7 @@ class NativeLayers:
         self._kept = layers  # the weights must outlive the pointers
         structures = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
         self.layers = (_Layer * len(structures))(*structures)
-        # Numbers that a layer holds per row: queries and all of qkv, later its MLP's inner values.
+        # For each row, a layer holds its queries and qkv, and later the inner values of its MLP.
         attention_widths = [layer.heads.query_width + layer.qkv.shape[0] for _, layer in layers]
         self._width = max(*attention_widths, *(structure.inner for structure in structures))
 
@@ -91,15 +91,16 @@ class NativeLayers:
         self, x: Tensor, first_layer: int, caches: Sequence[CacheRows], slots: CacheSlots,
         tree_mask: TreeMask, attended: Tensor | None = None,
     ) -> None:  # fmt: skip
-        cos_sin = slots.cos_sin
         bias = tree_mask.bias.contiguous()
         layers = ctypes.byref(self.layers, first_layer * ctypes.sizeof(_Layer))
         work = x.new_empty(x.shape[0] * self._width)
         self._run(
-            layers, _addresses_of(caches), len(caches), x.data_ptr(), *x.shape,
-            address(attended), 0 if attended is None else attended.shape[1], work.data_ptr(),
-            cos_sin.data_ptr(), cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0,
-            slots.rows.data_ptr(), num_seen(tree_mask), bias.data_ptr(), bias.shape[1],
+            layers, _addresses_of(caches), len(caches),
+            x.data_ptr(), *x.shape,
+            address(attended), 0 if attended is None else attended.shape[1],
+            work.data_ptr(),
+            slots.cos_sin.data_ptr(), cos_sin_stride(slots), slots.rows.data_ptr(),
+            num_seen(tree_mask), bias.data_ptr(), bias.shape[1],
             torch.get_num_threads(),
         )  # fmt: skip
 
@@ -136,20 +137,22 @@ class NativeHead:
         scores: Tensor, tokens: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         k = len(scores)
-        num_more = levels * k * k  # candidates: k children of k nodes per level
+        num_more = levels * k * k  # further candidates: k children of k nodes in each level
         scores = torch.cat([scores, scores.new_empty(num_more)])
         tokens = torch.cat([tokens, tokens.new_empty(num_more)])
         nodes = tokens.new_empty(levels * k)
         self._run(
-            ctypes.byref(self._head), _addresses_of(caches), levels, k, end, hidden.data_ptr(),
-            cos_sin.data_ptr(), scores.data_ptr(), tokens.data_ptr(), nodes.data_ptr(),
+            ctypes.byref(self._head), _addresses_of(caches),
+            levels, k, end,
+            hidden.data_ptr(), cos_sin.data_ptr(),
+            scores.data_ptr(), tokens.data_ptr(), nodes.data_ptr(),
             torch.get_num_threads(),
         )  # fmt: skip
         return scores, tokens, nodes
 
 
 def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int) -> bool:
-    """True if `native.c`, with vectors of `width` numbers, can run the layer after its norm."""
+    """True if `native.c` can run the layer with its norm. `width` is the size of its vectors."""
     mlp = layer.mlp
     if not isinstance(mlp, DenseMlp) or mlp.act not in GATES:
         return False
@@ -164,7 +167,13 @@ def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int
     return norm is None or norm.weight.is_contiguous()
 
 
+def cos_sin_stride(slots: CacheSlots) -> int:
+    """How many numbers lie between the rotary embeddings of two rows. 0 if all rows share one."""
+    cos_sin = slots.cos_sin
+    return cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0
+
+
 def num_seen(tree_mask: TreeMask) -> int:
-    """Number of cached rows that all rows see."""
+    """Number of cached rows that all rows of a forward see."""
     span = tree_mask.cache_span
     return span.num_rows if span.is_exact else int(tree_mask.start)

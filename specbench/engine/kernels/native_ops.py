@@ -1,8 +1,8 @@
-"""Operations on a CPU as compiled code of our own, for few rows of tokens.
+"""Operations on a CPU in our own compiled code, for few rows of tokens.
 
 A step of a small model takes some hundred operations of a few microseconds each, and torch takes
-as long to start one. Each operation here does the work of several. A row's result does not
-depend on the rows beside it, so a tree's logits equal vanilla's bit by bit.
+as long just to start an operation. Each operation here does the work of several. A row's result
+does not depend on the rows beside it, so a tree's logits equal vanilla's bit by bit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from specbench.engine.kernels.native_layers import (
     NativeLayers,
     address,
     can_run,
+    cos_sin_stride,
     norm_arguments,
     num_seen,
 )
@@ -32,7 +33,7 @@ from specbench.engine.layers.ops import DraftHead, JoinedHead, JoinedLayers, Ops
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 
 MAX_ROWS = 128
-"""Largest number of rows that these operations compute; torch computes larger numbers."""
+"""Largest number of rows for which these operations run. Torch runs if there are more rows."""
 MOST_BEST = 64
 """Largest number of best tokens that `native.c` finds per row."""
 _PLAIN = 0
@@ -42,7 +43,7 @@ _ADDED = 1
 
 
 class NativeOps(Ops):
-    """Operations of `native.c` for float32 or bfloat16; torch's for the cases that it lacks."""
+    """The operations of `native.c` for float32 or bfloat16. Torch runs the cases that it lacks."""
 
     max_exact_rows = MAX_ROWS
 
@@ -75,7 +76,9 @@ class NativeOps(Ops):
         if not (self._takes(x) and out.is_contiguous()):
             return super().norm(x, norm, residual)
         self._library.norm_rows(
-            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, *norm_arguments(norm),
+            out.data_ptr(),
+            x.data_ptr(), x.stride(0), *x.shape,
+            *norm_arguments(norm),
             residual is not None,
         )  # fmt: skip
         return out
@@ -98,8 +101,10 @@ class NativeOps(Ops):
         n, num_out, size = weights.shape
         out = x.new_empty(n, num_out)
         self._library.product_each(
-            out.data_ptr(), x.data_ptr(), x.stride(0), n, size, weights.data_ptr(), num_out,
-            address(biases), torch.get_num_threads(),
+            out.data_ptr(),
+            x.data_ptr(), x.stride(0), n, size,
+            weights.data_ptr(), num_out, address(biases),
+            torch.get_num_threads(),
         )  # fmt: skip
         return out
 
@@ -127,11 +132,12 @@ class NativeOps(Ops):
         return self._takes(logits) and k <= min(MOST_BEST, logits.shape[1])
 
     def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:
-        """Ids [n, k] of the best tokens. Their log-probabilities fill `log_probs`, if given."""
+        """The ids [n, k] of the best tokens. If given, `log_probs` gets their log-probabilities."""
         ids = logits.new_empty(logits.shape[0], k, dtype=torch.long)
         self._library.best_tokens(
-            logits.data_ptr(), logits.stride(0), *logits.shape, k, ids.data_ptr(),
-            address(log_probs), torch.get_num_threads(),
+            logits.data_ptr(), logits.stride(0), *logits.shape,
+            k, ids.data_ptr(), address(log_probs),
+            torch.get_num_threads(),
         )  # fmt: skip
         return ids
 
@@ -139,54 +145,62 @@ class NativeOps(Ops):
         self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
         norm: HeadNorm | None = None,
     ) -> None:  # fmt: skip
-        cos_sin, rows = slots.cos_sin, cached.all
+        cos_sin, cache = slots.cos_sin, cached.all
         if not (self._takes(qkv) and cos_sin.is_contiguous() and slots.rows.is_contiguous()):
             super().write_kv(qkv, cached, slots, heads, norm)
             return
+        num_queries = heads.num_kv * heads.group
         self._library.write_kv(
-            qkv.data_ptr(), qkv.stride(0), qkv.shape[0], heads.num_kv * heads.group, heads.num_kv,
-            heads.dim, cos_sin.data_ptr(), 2 * heads.dim if cos_sin.shape[0] > 1 else 0,
-            slots.rows.data_ptr(), rows.data_ptr(), rows.stride(0), *norm_arguments(norm),
+            qkv.data_ptr(), qkv.stride(0), qkv.shape[0],
+            num_queries, heads.num_kv, heads.dim,
+            cos_sin.data_ptr(), cos_sin_stride(slots),
+            slots.rows.data_ptr(), cache.data_ptr(), cache.stride(0),
+            *norm_arguments(norm),
         )  # fmt: skip
 
     def attend(
         self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
         scoring: Scoring = PLAIN, window: int | None = None,
     ) -> Tensor:  # fmt: skip
-        seen = tree_mask and tree_mask.within(window)
-        if (
-            seen is None or seen.begins is not None or not scoring.is_plain
-            or heads.dim % self._width or not self._takes(queries)
-        ):  # fmt: skip
+        mask = tree_mask and tree_mask.within(window)
+        takes = self._takes(queries) and heads.dim % self._width == 0 and scoring.is_plain
+        if mask is None or mask.begins is not None or not takes:
             return super().attend(queries, cached, tree_mask, heads, scoring, window)
-        bias = seen.bias.contiguous()
+        bias = mask.bias.contiguous()
         out = queries.new_empty(queries.shape[0], heads.query_width)
         self._library.attend(
-            out.data_ptr(), queries.data_ptr(), queries.stride(0), queries.shape[0], heads.num_kv,
-            heads.group, heads.dim, cached.keys.data_ptr(), cached.values.data_ptr(),
-            cached.all.stride(0), num_seen(seen), bias.data_ptr(), bias.shape[1],
-            scoring.scale_of(heads.dim), torch.get_num_threads(),
+            out.data_ptr(),
+            queries.data_ptr(), queries.stride(0), queries.shape[0],
+            heads.num_kv, heads.group, heads.dim,
+            cached.keys.data_ptr(), cached.values.data_ptr(), cached.all.stride(0),
+            num_seen(mask), bias.data_ptr(), bias.shape[1],
+            scoring.scale_of(heads.dim),
+            torch.get_num_threads(),
         )  # fmt: skip
         return out
 
     def _takes(self, x: Tensor) -> bool:
-        """True if x [n, size] has few enough rows, the library's dtype and contiguous rows."""
+        """True if x [n, size] has few enough rows, contiguous rows, and the library's dtype."""
         return x.shape[0] <= MAX_ROWS and x.dtype == self._dtype and x.stride(1) == 1
 
     def _run(
         self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
         norm: Norm | None,
     ) -> Tensor:  # fmt: skip
-        """Write a product to `out` [n, output]: plain, added or gated, by its `kind`."""
+        """Write a product to `out` [n, output]. `kind` says if it is plain, added or gated."""
         self._library.product(
-            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, weight.data_ptr(), out.shape[1],
-            address(bias), kind, *norm_arguments(norm), torch.get_num_threads(),
+            out.data_ptr(),
+            x.data_ptr(), x.stride(0), *x.shape,
+            weight.data_ptr(), out.shape[1], address(bias),
+            kind,
+            *norm_arguments(norm),
+            torch.get_num_threads(),
         )  # fmt: skip
         return out
 
 
 def native_ops(dtype: torch.dtype, folder: Path) -> NativeOps:
-    """Compiled operations; the library is kept in `folder`.
+    """The compiled operations. Their library is kept in `folder`.
 
     Raises:
         BuildError: the dtype is not supported, or a compiler or torch's OpenMP is missing.

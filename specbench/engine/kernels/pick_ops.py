@@ -1,4 +1,4 @@
-"""Choose the operations of decoder layers for a device: kernels, if their results are correct."""
+"""Choose the operations of decoder layers for a device. Kernels must give correct results."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ TRIED = (
     (26, Heads(1, 2, 64)),  # EAGLE's tree
     (40, Heads(1, 1, 128)),
 )
-"""Rows and heads of each trial: each uses a different kernel, or a kernel at a different size."""
+"""Rows and heads of each trial. Each trial uses other kernels, or a kernel at another size."""
 NO_OVERLAP = "launches do not overlap"
-"""Reason for plain launches on hardware that can overlap them, if Triton is too old."""
+"""Name of the fallback to plain launches, on hardware that could overlap them."""
 WINDOW = 100
-"""Window of attention in a trial, shorter than its cache."""
-# Sizes of inputs: each is larger than a block of its kernel, and not a multiple of one.
+"""Window of attention in a trial. It is shorter than the trial's cache."""
+# Sizes of inputs. Each is larger than a block of its kernel, and not a multiple of a block.
 HIDDEN = 1104
 """Hidden size of a layer."""
 EXPERT_HIDDEN = 544
@@ -67,10 +67,10 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:
-    """Triton's kernels if they run on the GPU with the results of torch's operations.
+    """Triton's kernels, if they run on the GPU and give the results of torch's operations.
 
-    Launches are `plain` or `overlapped`. With `auto` they overlap, unless more kernels run
-    correctly without overlap.
+    `kind` says how kernels are launched: `plain` or `overlapped`. With `auto` they overlap, unless
+    more kernels run correctly without overlap.
     """
     try:
         from specbench.engine.kernels.triton_ops import TritonOps
@@ -85,7 +85,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    # `tried`, and the keys of `correct` and `reasons`, are True for launches that overlap.
+    # `tried` and the keys of `correct` and `reasons` are True for launches that overlap.
     tried = (True, False) if capability >= (9, 0) else (False,)
     tried = {"plain": (False,), "overlapped": (True,)}.get(kind, tried)
     correct: dict[bool, TritonOps] = {}
@@ -111,7 +111,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
 def pick_native_ops(dtype: torch.dtype, folder: Path) -> Ops:
     """Compiled operations for a CPU if they give the results of torch's.
 
-    The library is compiled once and kept in `folder`.
+    The library is compiled once, and kept in `folder`.
     """
     try:
         ops = native_ops(dtype, folder)
@@ -125,7 +125,7 @@ def pick_native_ops(dtype: torch.dtype, folder: Path) -> Ops:
 def unsupported_reason(
     ops: Ops, device: torch.device, dtype: torch.dtype, recorder: Recorder | None = None
 ) -> str | None:
-    """Reason that operations cannot be used on a device; None if they agree with torch's.
+    """The reason that operations cannot be used on a device, or None if they agree with torch's.
 
     With a recorder, they must also agree when recorded.
     """
@@ -155,7 +155,7 @@ def unsupported_reason(
 def _replayed(
     trial: Trial, ops: Ops, recorder: Recorder, names: list[str]
 ) -> list[dict[str, Tensor]]:
-    """Results of several replays, one right after the other, each keyed by operations' `names`."""
+    """The results of several replays in a row. The keys of each are the operations' `names`."""
     recording = recorder(lambda: tuple(trial.run(ops).values()), ())
     runs = []
     for _ in range(4):
@@ -196,7 +196,7 @@ class Trial:
         self.o = weight(HIDDEN, heads.query_width)
         self.gate_up = weight(2 * inner, HIDDEN)
         self.down = weight(HIDDEN, inner)
-        few = min(n, 2)  # rows for operations whose kernels are the same for any number of rows
+        few = min(n, 2)  # enough rows for kernels that are the same for any number of rows
         self.logits = drawn(few, VOCAB)
         self.bias = drawn(width)
         self.row_weights = drawn(few, inner, HIDDEN)
@@ -220,7 +220,7 @@ class Trial:
         self.row_mask = TreeMask(num_filled.view(1), no_bias, cache_span)
 
     def run(self, ops: Ops) -> dict[str, Tensor]:
-        """Results of the operations as float32: each alone, then all in two layers."""
+        """Run each operation alone, and all of them in two layers. The results are float32."""
         x, norm, heads = self.x, self.norm, self.heads
         cache_rows = self.cache_rows.clone()
         cached = self._cached(cache_rows)
@@ -265,7 +265,7 @@ class Trial:
         return {name: result.float() for name, result in results.items()}
 
     def _growth(self, ops: Ops) -> dict[str, Tensor]:
-        """Results of the operations that grow a draft tree of 10 nodes per level."""
+        """Run the operations that grow a draft tree of 10 nodes per level."""
         x, logits, scores = self.x, self.logits, self.candidates
         tokens = scores.long()
         sees_itself = additive(torch.eye(10, device=x.device) > 0, x.dtype)
@@ -286,7 +286,7 @@ class Trial:
         return CacheRows.of(rows, *[(self.heads.num_kv, self.heads.dim)] * 2)
 
     def _two_layers(self, ops: Ops, cached: CacheRows) -> Tensor:
-        """Output [n, hidden] of two equal layers, one after the other."""
+        """The output [n, hidden] of two equal layers in a row."""
         heads = self.heads
         residual = self.x.clone()
         for _ in range(2):

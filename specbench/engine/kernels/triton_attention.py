@@ -1,4 +1,4 @@
-"""Triton kernels of attention over a tree's rows: every cached key is read once per key head.
+"""Triton kernels of attention over a tree's rows. Each cached key is read once per key head.
 
 `kernels.triton_ops` launches them. Sums are in float32, and a result is rounded once.
 `kernels.triton_kernels` explains how a kernel begins early.
@@ -22,60 +22,83 @@ def attend_split(
 ):  # fmt: skip
     """Attention of ROWS queries that share a key head, over one split of the filled cache rows.
 
-    A query sees the first `first` [] rows; `bias` [n, num_more] masks the `num_more` rows after
-    them. With a window, row i sees only rows from `begins[i]` on; the first begin is the smallest.
-    Stores, for each query head of each row, the highest score and, relative to it, the sums of the
-    weights and of the weighted values.
+    A query is a row of the tree with one of its `group` query heads. It sees the first `first` []
+    cache rows. `bias` [n, num_more] masks the `num_more` rows after them. With a window, row i sees
+    only the cache rows from `begins[i]` on, and `begins[0]` is the smallest.
+
+    For each query it stores the highest score, and relative to this score the sum of the weights
+    and the sum of the weighted values.
     """
-    head, block, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    places = block * ROWS + tl.arange(0, ROWS)
-    is_row = places < group * n
-    row, query_head = places % n, head * group + places // n
+    key_head = tl.program_id(0)
+    query_block = tl.program_id(1)
+    split = tl.program_id(2)
+    query = query_block * ROWS + tl.arange(0, ROWS)  # [ROWS]
+    is_query = query < group * n
+    row = query % n
+    query_head = key_head * group + query // n
     dims = tl.arange(0, DIM)
     follow(EARLY)
-    source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
-    query_rows = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
+    query_starts = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
+    query_rows = tl.load(query_starts + dims[None, :], mask=is_query[:, None], other=0.0)
+    # The split reads the cache rows from `begin` to `end`, BLOCK rows at a time.
     start = tl.load(first).to(tl.int32)
     num_rows = start + num_more
-    lowest = 0
+    lowest = 0  # the first cache row that any query sees, rounded down to a block
+    row_begin = 0
     if HAS_WINDOW:
         lowest = tl.load(begins).to(tl.int32) // BLOCK * BLOCK
-        row_begin = tl.load(begins + row, mask=is_row, other=0).to(tl.int32)
-    share = tl.cdiv(tl.cdiv(num_rows - lowest, BLOCK), tl.num_programs(2)) * BLOCK
-    begin = lowest + split * share
-    end = tl.minimum(begin + share, num_rows)
-    head_rows = rows + head * DIM
-    top = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    weighted_sums = tl.zeros([ROWS, DIM], tl.float32)
+        row_begin = tl.load(begins + row, mask=is_query, other=0).to(tl.int32)
+    num_blocks = tl.cdiv(num_rows - lowest, BLOCK)
+    rows_per_split = tl.cdiv(num_blocks, tl.num_programs(2)) * BLOCK
+    begin = lowest + split * rows_per_split
+    end = tl.minimum(begin + rows_per_split, num_rows)
+    head_rows = rows + key_head * DIM
+    top = tl.full([ROWS], float("-inf"), tl.float32)  # the highest score so far
+    total = tl.zeros([ROWS], tl.float32)  # sum of exp(score - top)
+    weighted_sums = tl.zeros([ROWS, DIM], tl.float32)  # sum of exp(score - top) * value
     for at in range(begin, end, BLOCK):
-        columns = at + tl.arange(0, BLOCK)
+        columns = at + tl.arange(0, BLOCK)  # [BLOCK] cache rows
         is_in = columns < end
-        lines = head_rows + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
-        keys = tl.load(lines, mask=is_in[:, None], other=0.0)
+        key_places = head_rows + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
+        keys = tl.load(key_places, mask=is_in[:, None], other=0.0)  # [BLOCK, DIM]
         scores = tl.dot(query_rows, tl.trans(keys), input_precision="ieee") * scale
         if HAS_CAP:  # soft_cap * tanh(scores / soft_cap)
             scores = soft_cap * (2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0)
-        after_start = columns - start
-        masked = bias + row[:, None] * num_more + after_start[None, :]
-        is_after_start = is_row[:, None] & (is_in & (after_start >= 0))[None, :]
-        scores += tl.load(masked, mask=is_after_start, other=0.0).to(tl.float32)
-        if HAS_WINDOW:  # finite, since a row may see nothing of a split
-            scores = tl.where(columns[None, :] >= row_begin[:, None], scores, HIDDEN)
-        scores = tl.where(is_in[None, :], scores, float("-inf"))
+        scores = _masked(
+            scores, bias, row, row_begin, columns, is_query, is_in, start, num_more, HAS_WINDOW
+        )
+        # A higher top shrinks the earlier weights by exp(old top - new top).
         new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp(scores - new_top[:, None])
+        weights = tl.exp(scores - new_top[:, None])  # [ROWS, BLOCK]
         shrink = tl.exp(top - new_top)
-        values = tl.load(lines + kv_width, mask=is_in[:, None], other=0.0)
+        values = tl.load(key_places + kv_width, mask=is_in[:, None], other=0.0)
         product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         weighted_sums = weighted_sums * shrink[:, None] + product
         total = total * shrink + tl.sum(weights, 1)
         top = new_top
     num_heads = tl.num_programs(0) * group
     to = (split * n + row).to(tl.int64) * num_heads + query_head
-    tl.store(parts + to[:, None] * DIM + dims[None, :], weighted_sums, mask=is_row[:, None])
-    tl.store(tops + to, top, mask=is_row)
-    tl.store(totals + to, total, mask=is_row)
+    tl.store(parts + to[:, None] * DIM + dims[None, :], weighted_sums, mask=is_query[:, None])
+    tl.store(tops + to, top, mask=is_query)
+    tl.store(totals + to, total, mask=is_query)
+
+
+@triton.jit
+def _masked(
+    scores, bias, row, row_begin, columns, is_query, is_in, start, num_more,
+    HAS_WINDOW: tl.constexpr,
+):  # fmt: skip
+    """Scores [ROWS, BLOCK] with the additive mask of the rows after `start`, and of the window.
+
+    `row` and `row_begin` [ROWS] belong to the queries, `columns` [BLOCK] are cache rows.
+    """
+    after_start = columns - start
+    bias_places = bias + row[:, None] * num_more + after_start[None, :]
+    has_bias = is_query[:, None] & (is_in & (after_start >= 0))[None, :]
+    scores += tl.load(bias_places, mask=has_bias, other=0.0).to(tl.float32)
+    if HAS_WINDOW:  # a finite score, because a row may see nothing of a split
+        scores = tl.where(columns[None, :] >= row_begin[:, None], scores, HIDDEN)
+    return tl.where(is_in[None, :], scores, float("-inf"))
 
 
 @triton.jit
@@ -83,23 +106,26 @@ def join_splits(
     parts, tops, totals, sinks, out, num_places, num_splits, num_heads,
     HAS_SINKS: tl.constexpr, DIM: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The attention's output for a query head of a row, from the results of its splits.
+    """The attention's output for a query, joined from the results of its splits.
 
-    `sinks` [num_heads] are scores of keys without a value.
+    The query is one of `num_places`: a row with a query head. `sinks` [num_heads] are the scores of
+    keys without a value.
     """
-    slots = tl.program_id(0).to(tl.int64)
-    splits, dims = tl.arange(0, SPLITS), tl.arange(0, DIM)
+    query = tl.program_id(0).to(tl.int64)
+    splits = tl.arange(0, SPLITS)
+    dims = tl.arange(0, DIM)
     is_in = splits < num_splits
-    at = splits.to(tl.int64) * num_places + slots
+    at = splits.to(tl.int64) * num_places + query
     follow(EARLY)
-    top = tl.load(tops + at, mask=is_in, other=float("-inf"))
+    top = tl.load(tops + at, mask=is_in, other=float("-inf"))  # [SPLITS]
     highest = tl.max(top)
     if HAS_SINKS:
-        sink = tl.load(sinks + slots % num_heads).to(tl.float32)
+        sink = tl.load(sinks + query % num_heads).to(tl.float32)
         highest = tl.maximum(highest, sink)
+    # output = sum(exp(top - highest) * weighted sums) / sum(exp(top - highest) * totals)
     weights = tl.exp(top - highest)
     total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))
     if HAS_SINKS:
         total += tl.exp(sink - highest)
     sums = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
-    tl.store(out + slots * DIM + dims, tl.sum(sums * weights[:, None], 0) / total)
+    tl.store(out + query * DIM + dims, tl.sum(sums * weights[:, None], 0) / total)

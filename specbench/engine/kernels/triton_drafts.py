@@ -1,6 +1,6 @@
-"""Launches of the Triton kernels of drafts, for `kernels.triton_ops`.
+"""Launch the Triton kernels of drafts, for `kernels.triton_ops`.
 
-`options` are the launch options of every kernel.
+In each function, `options` are the launch options of every kernel.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ def launch_topk(
     chunk: int,
     options: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    """As `Ops.topk_scores`, or without `above` as `Ops.topk_logprobs`.
+    """The kernels of `Ops.topk_scores` or, without `above`, of `Ops.topk_logprobs`.
 
     A program reads `chunk` logits.
     """
     n, vocab_size = logits.shape
     num_chunks = triton.cdiv(vocab_size, chunk)
-    best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # logits of each chunk
+    best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # largest logits of each chunk
     best_ids = torch.empty_like(best, dtype=torch.int32)
-    tops = best.new_empty(n, num_chunks)  # the largest of each chunk
-    totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to the largest
+    tops = best.new_empty(n, num_chunks)  # the largest logit of each chunk
+    totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to `tops`
     topk_of_chunk[(n, num_chunks)](
         logits, best, best_ids, tops, totals, vocab_size, logits.stride(0), k, chunk, **options
     )
@@ -55,7 +55,7 @@ def launch_beam(
     penalty: Tensor,
     options: Mapping[str, Any],
 ) -> Beam:
-    """As `Ops.beam`."""
+    """The kernel of `Ops.beam`."""
     k, width = len(sees_itself), mask.shape[1]
     nodes, rows, kept = tokens.new_empty(3, k)
     above = scores.new_empty(k, 1)
@@ -90,7 +90,7 @@ def launch_pairs(
     norms: PairNorms | None,
     options: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    """As `Ops.pairs`."""
+    """The kernel of `Ops.pairs`."""
     n, size = len(tokens), hidden.shape[1]
     pairs, residual = hidden.new_empty(n, 2 * size), hidden.new_empty(n, size)
     unread = Norm(table, 0.0)

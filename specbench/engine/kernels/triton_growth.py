@@ -1,4 +1,4 @@
-"""Triton kernels that grow a draft tree: the nodes to expand next, and the inputs of their pass.
+"""Triton kernels that grow a draft tree. They choose the nodes to expand, and make their inputs.
 
 `kernels.triton_drafts` launches them, and `kernels.triton_kernels` explains how a kernel begins
 early.
@@ -31,39 +31,43 @@ def choose_beam(
     COLUMNS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """The K best of a level's float64 scores [size]. Of equal scores the first wins.
+    """Choose the K best candidates of a level by their float64 scores [size], as the new beam.
 
-    `mask` [beam before, width] of their parents is extended by `sees_itself` [K, K].
+    Of equal scores the first wins. `mask` [nodes of the previous beam, width] says which expanded
+    nodes a node of the previous beam sees. A new node sees what its parent sees, and itself by
+    `sees_itself` [K, K]. The outputs are the fields of `Beam`; `kept` are its tokens.
     """
-    columns, places = tl.arange(0, BLOCK), tl.arange(0, PLACES)
-    is_in = columns < size
+    candidates = tl.arange(0, BLOCK)
+    places = tl.arange(0, PLACES)  # places in the new beam
+    is_in = candidates < size
     is_node = places < K
     follow(EARLY)
-    lowered = tl.load(penalty)
-    left = tl.load(scores + columns, mask=is_in, other=float("-inf"))
+    added = tl.load(penalty)
+    left = tl.load(scores + candidates, mask=is_in, other=float("-inf"))
     left = tl.where(is_in, tl.maximum(left, LOWEST), float("-inf"))
-    best = tl.zeros([PLACES], tl.int32)
+    best = tl.zeros([PLACES], tl.int32)  # the chosen candidates
     for i in range(K):
         value, at = tl.max(left, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(above + i, value + lowered)
+        tl.store(above + i, value + added)
         best = tl.where(places == i, at, best)
-        left = tl.where(columns == at, float("-inf"), left)
-    parents = best // K
+        left = tl.where(candidates == at, float("-inf"), left)
+    parents = best // K  # each node of the previous beam has K candidates
     tl.store(nodes + places, best.to(tl.int64), mask=is_node)
     tl.store(rows + places, parents.to(tl.int64), mask=is_node)
     tl.store(kept + places, tl.load(tokens + best, mask=is_node, other=0), mask=is_node)
-    across = tl.arange(0, COLUMNS)[None, :]
-    is_before = is_node[:, None] & (across < width)
-    is_beam = is_node[:, None] & (across >= width) & (across < width + K)
-    before = tl.load(mask + parents[:, None] * width + across, mask=is_before, other=0.0)
-    beam = tl.load(sees_itself + places[:, None] * K + across - width, mask=is_beam, other=0.0)
-    to = beam_mask + places[:, None] * (width + K) + across
-    tl.store(to, before + beam, mask=is_before | is_beam)
+    # The new mask [K, width + K] is [the parent's row of `mask` ; the row of `sees_itself`].
+    columns = tl.arange(0, COLUMNS)[None, :]
+    is_expanded = is_node[:, None] & (columns < width)
+    is_beam = is_node[:, None] & (columns >= width) & (columns < width + K)
+    expanded = tl.load(mask + parents[:, None] * width + columns, mask=is_expanded, other=0.0)
+    beam = tl.load(sees_itself + places[:, None] * K + columns - width, mask=is_beam, other=0.0)
+    to = beam_mask + places[:, None] * (width + K) + columns
+    tl.store(to, expanded + beam, mask=is_expanded | is_beam)
 
 
 @triton.jit
 def _normed(values, norm, eps, columns, is_in, size):
-    """Root mean square norm of a row [size]."""
+    """Apply a root mean square norm to a row [size]."""
     wide = values.to(tl.float32)
     weights = tl.load(norm + columns, mask=is_in, other=0.0).to(tl.float32)
     return wide * tl.rsqrt(tl.sum(wide * wide) / size + eps) * weights
@@ -89,18 +93,21 @@ def pair_rows(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Half of a row of `pairs`: a token's embedding [size], or the row of `hidden` before it.
+    """Store half of a row of `pairs` [n, 2 * size].
 
-    Both are normalised if norms are given. The row of `hidden` also goes to `residual`,
+    The first half is the embedding of a token. The second half is the row of `hidden` before it,
+    which also goes to `residual`. Both halves are normalised if norms are given. The residual is
     normalised if IS_NORMED.
     """
-    row, half = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0).to(tl.int64)
+    half = tl.program_id(1)
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     to = pairs + (2 * row + half) * size + columns
     follow(EARLY)
     if half == 0:
-        embedded = tl.load(table + tl.load(tokens + row) * size + columns, mask=is_in, other=0.0)
+        token = tl.load(tokens + row)
+        embedded = tl.load(table + token * size + columns, mask=is_in, other=0.0)
         if HAS_NORMS:
             embedded = _normed(embedded, token_norm, token_eps, columns, is_in, size)
         tl.store(to, embedded, mask=is_in)

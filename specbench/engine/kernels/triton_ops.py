@@ -2,16 +2,15 @@
 
 A captured layer of torch's own operations has about 35 small kernels. Here it has seven for a
 single row, where each product includes its norm, activation or residual in one pass over the
-weights, and seven to ten for a tree, whose products are cuBLAS's. A tree's attention reads the
-mask of its own nodes only.
+weights. A tree takes seven to ten, and cuBLAS computes its products. A tree's attention reads only
+the mask of the tree's own nodes.
 
-A kernel rounds once; torch's operations round several times. Products of several rows are
-cuBLAS's: in Vicuna-13B's layers on an H100, a kernel of our own was at most 0.6 % faster for 16 to
-64 rows (docs/decisions.md).
+A kernel rounds once; torch's operations round several times. cuBLAS computes the products of
+several rows, because our own kernel was at most 0.6 % faster for 16 to 64 rows, in Vicuna-13B's
+layers on an H100 (docs/decisions.md).
 
-If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
-check tries each kernel at a few shapes. A failure at a later shape, such as a wider head, must not
-end the run.
+If Triton cannot compile or launch a kernel, torch's operation replaces it. The start-up check tries
+each kernel at a few shapes. A failure at a later shape, such as a wider head, must not end the run.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ T = TypeVar("T")
 OperationT = TypeVar("OperationT", bound=Callable[..., Any])
 
 TRITONS = ("Triton Error", "PassManager::run failed")
-"""Prefixes of errors of Triton's driver and compiler that are not a `TritonError`."""
+"""How messages of Triton's driver and compiler begin if the error is not a `TritonError`."""
 
 
 def or_torch(label: str) -> Callable[[OperationT], OperationT]:
-    """Guard an operation: use the operation of `Ops` if Triton cannot launch the kernel.
+    """A decorator that runs the operation of `Ops` if Triton cannot launch the kernel.
 
     `label` names the operation in `Ops.fallbacks`.
     """
@@ -79,38 +78,39 @@ def or_torch(label: str) -> Callable[[OperationT], OperationT]:
 
 
 ROWS = {False: 4, True: 2}
-"""Weight rows that each program for a single row reads, by whether the product is gated.
+"""Whether a product is gated -> how many weight rows a program for a single row of x reads.
 
-Any of these numbers gives the same order of additions, so results are bitwise equal. The candidates
-were 1, 2 and 4. On an H100, a chain took at most 0.4 % longer with these numbers than with the
-fastest, for any product of Vicuna-13B's layers and of a layer of width 768
+The order of additions does not depend on these numbers, so results are bitwise equal. The
+candidates were 1, 2 and 4. On an H100, a chain took at most 0.4 % longer with these numbers than
+with the fastest, for any product of Vicuna-13B's layers and of a layer of width 768
 (results/recorded/h100-vicuna-13b).
 """
 ROW_BLOCK = 1024
-"""Numbers of a weight's row that a program for a single row reads at a time.
+"""How many numbers of a weight's row a program for a single row of x reads at a time.
 
 It determines the order of the sums.
 """
 EXPERT_ROWS = 4
 """Rows of an expert's weight per program."""
 EXPERT_BLOCK = 512
-"""Numbers of a row of an expert's weight that a program reads at a time."""
+"""How many numbers of a row of an expert's weight a program reads at a time."""
 GATE_BLOCK = 1024
 """Columns of a gate per program."""
 MOST_PAIRS = 64
-"""Largest number of rows times experts per row. For more, a grouped product reads each weight once.
+"""Largest number of pairs of a row and an expert for which the kernel runs.
 
-Without grouped products, the limit is at least the number of experts: above, torch multiplies
-all rows by every expert, which reads each weight once, too.
+With more pairs, torch's grouped product is faster, because it reads each weight only once. If torch
+has no grouped product, the limit is at least the number of experts. With more pairs, torch then
+multiplies all rows by every expert, which also reads each weight only once.
 """
 MAX_TOPK = 32
-"""Largest k for the most likely tokens; torch computes larger ones."""
+"""Largest k for which the kernel finds the most likely tokens. Torch computes larger k."""
 CHUNK = 1024
 """Logits per program."""
 MOST_FEW = 4096
-"""Largest number of values that one program searches for the largest."""
+"""Largest number of values among which a single program finds the largest."""
 LARGEST_MASK = 4096
-"""Largest product of a beam's nodes and the nodes that it sees for which one program is used."""
+"""Largest size of a beam's mask that a single program writes: nodes times the nodes they see."""
 TILES = {
     16: {"num_warps": 4, "num_stages": 3},
     32: {"num_warps": 8, "num_stages": 2},
@@ -120,11 +120,11 @@ TILES = {
 
 
 class TritonOps(Ops):
-    """Kernels for the cases that have one, torch's operations for the others.
+    """Runs kernels in the cases that have a kernel, and torch's operations in all others.
 
-    With `is_early`, each kernel begins while the previous one ends; this needs compute
-    capability 9.0. If Triton cannot compile or launch an operation, torch runs it from then
-    on, with the reason in `fallbacks`. Torch also runs the products of several rows.
+    With `is_early`, each kernel begins while the previous kernel ends. This needs compute
+    capability 9.0. If Triton cannot compile or launch an operation, torch runs it from then on,
+    and `fallbacks` has the reason. Torch also runs the products of several rows.
     """
 
     def __init__(self, num_processors: int, *, is_early: bool = False) -> None:
@@ -136,9 +136,9 @@ class TritonOps(Ops):
             self._launch["launch_pdl"] = True
 
     def tried(self, label: str, by_kernel: Callable[[], T], by_torch: Callable[[], T]) -> T:
-        """Result of kernels, or of torch after a failure, whose reason is in `fallbacks`.
+        """Run kernels. If they fail, now or earlier, run torch and keep the reason in `fallbacks`.
 
-        Triton raises before the launch, so nothing has been written by then.
+        Triton raises its errors before the launch, so nothing has been written by then.
         """
         if label not in self.fallbacks:
             try:
@@ -198,7 +198,7 @@ class TritonOps(Ops):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None,
         residual: Tensor | None = None, act: Act | None = None,
     ) -> Tensor:  # fmt: skip
-        """A product of a row by the kernel, gated if an activation is given."""
+        """Multiply a single row by the kernel. The product is gated if an activation is given."""
         is_gated = act is not None
         num_out = len(weight) // 2 if is_gated else len(weight)
         rows_per_program = ROWS[is_gated]
@@ -215,13 +215,13 @@ class TritonOps(Ops):
     def _product_gated(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act
     ) -> Tensor:
-        """A gated product by torch, its norm and gate by kernels."""
+        """A gated product, which torch computes. Its norm and its gate are kernels."""
         gate_up = linear(self.norm(x, norm), weight, bias)
         by_kernel = partial(self._gate, gate_up, act)
         return self.tried("gates", by_kernel, partial(gated, gate_up, act))
 
     def _gate(self, gate_up: Tensor, act: Act) -> Tensor:
-        """act(gate) * up [n, inner]. The rows [n, 2 * inner] hold both."""
+        """act(gate) * up [n, inner]. The rows of `gate_up` [n, 2 * inner] hold both."""
         n, width = gate_up.shape
         inner = width // 2
         out = gate_up.new_empty(n, inner)
@@ -349,7 +349,7 @@ class TritonOps(Ops):
         )
         num_splits = plan.num_splits
         num_queries = n * num_heads  # query heads of all rows
-        # Of each query and split: weighted values, highest score and sum of weights.
+        # For each query and split: sum of weighted values, highest score and sum of weights.
         sums = queries.new_empty(num_splits, num_queries, dim, dtype=torch.float32)
         tops = sums.new_empty(num_splits, num_queries)
         totals = sums.new_empty(num_splits, num_queries)
@@ -372,7 +372,10 @@ class TritonOps(Ops):
 
 
 def is_row(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> bool:
-    """True if the kernel for one row can run: all tensors contiguous, and the weight aligned."""
+    """True if the kernel for a single row can run on these tensors.
+
+    All tensors must be contiguous, and the weight must be aligned.
+    """
     if len(x) != 1 or x.stride(1) != 1 or not weight.is_contiguous():
         return False
     if residual is not None and not residual.is_contiguous():
@@ -381,5 +384,5 @@ def is_row(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> bool:
 
 
 def _or(tensor: Tensor | None, unread: Tensor) -> Tensor:
-    """`tensor`, or `unread` as a pointer that the kernel never reads."""
+    """`tensor` or, if it is None, `unread`: a pointer that the kernel never reads."""
     return unread if tensor is None else tensor

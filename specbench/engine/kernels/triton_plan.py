@@ -1,6 +1,6 @@
-"""Plans of launches: the split of work into programs, as pure arithmetic.
+"""Plan launches: split the work of attention into programs.
 
-The module needs neither Triton nor a GPU.
+This is pure arithmetic. The module needs neither Triton nor a GPU.
 """
 
 from dataclasses import dataclass
@@ -9,31 +9,33 @@ from functools import cache
 from specbench.engine.layers.operands import Heads
 
 CACHE_ROWS = 32
-"""Cache rows that attention loads at a time: more do not fit in the registers."""
+"""Number of cache rows that attention loads at a time. More rows do not fit in the registers."""
 RESIDENT = {16: 2, 32: 2, 64: 1}
-"""Queries per program -> programs of attention that a processor holds at once.
+"""Queries per program -> number of programs of attention that a processor holds at once.
 
 Registers and shared memory allow this on every GPU for keys of up to 256 bytes per head. With
-longer keys, or a window over keys of 256 bytes and more than 16 queries, a processor holds one
+longer keys, or with a window over keys of 256 bytes and more than 16 queries, a processor holds one
 program. `benchmarks/kernels.py` compares these numbers with the compiler's report.
 """
 LONGEST_KEY = 256
-"""Bytes of a head's key up to which a processor holds several programs (see `RESIDENT`)."""
+"""Largest size of a head's key, in bytes, for which the numbers in `RESIDENT` hold."""
 WIDEST_KEY = 512
-"""Bytes of a head's key up to which a program spills few registers; for more, torch is faster."""
+"""Largest size of a head's key, in bytes, that the kernel takes. Above it, a program would spill
+many registers, and torch is faster.
+"""
 MOST_SPLITS = 32
-"""Largest number of splits: one program adds their sums."""
+"""Largest number of splits. It is limited because a single program adds the sums of all splits."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Attention's launch: `num_blocks` of queries by `num_splits` of the cache, per key head."""
+    """A launch of attention, with `num_blocks` * `num_splits` programs for each key head."""
 
     block_rows: int  # queries per program
-    num_blocks: int
-    split_size: int  # rows of the cache, at most
-    num_splits: int
-    waves: int  # programs that a processor runs one after the other
+    num_blocks: int  # blocks of queries
+    split_size: int  # largest number of cache rows of a split
+    num_splits: int  # splits of the cache
+    waves: int  # how many rounds of resident programs a processor runs, one after the other
 
 
 @cache
@@ -43,7 +45,7 @@ def plan_attention(
 ) -> AttentionPlan:  # fmt: skip
     """The plan for `num_rows` rows of a tree that see `span` rows of a cache.
 
-    As many queries of one key head as fit share a program, which reads the keys once for them.
+    A program has as many queries of one key head as fit, and reads the keys once for all of them.
     """
     num_queries = num_rows * heads.group
     key_bytes = heads.dim * itemsize
@@ -59,14 +61,14 @@ def plan_attention(
     num_programs = heads.num_kv * num_blocks  # per split
 
     def divided(most_splits: int) -> AttentionPlan:
-        """The plan of at most `most_splits` splits, of equal size except the last."""
+        """The plan with at most `most_splits` splits, which have equal sizes except the last."""
         steps_per_split = -(-num_steps // most_splits)
         num_splits = -(-num_steps // steps_per_split)
         waves = -(-num_programs * num_splits // (num_processors * resident))
         split_size = CACHE_ROWS * steps_per_split
         return AttentionPlan(block_rows, num_blocks, split_size, num_splits, waves)
 
-    # A program takes the time of its steps and of one more. Of equally fast plans, the one with the
-    # fewest splits wins.
+    # A program takes as long as its steps and one more step. Of equally fast plans, the plan with
+    # the fewest splits wins.
     plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
     return min(plans, key=lambda plan: plan.waves * (plan.split_size + CACHE_ROWS))

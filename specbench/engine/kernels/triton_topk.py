@@ -1,4 +1,4 @@
-"""Triton kernels for top-k: the most likely tokens, and a draft's candidates.
+"""Triton kernels that find the most likely tokens, and the best candidates of a draft.
 
 `kernels.triton_ops` and `kernels.triton_drafts` launch them, and `kernels.triton_kernels` explains
 how a kernel begins early. Of equal values the first wins.
@@ -10,14 +10,14 @@ import triton.language as tl
 from specbench.engine.kernels.triton_kernels import follow
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The lowest number of float32: every real entry exceeds masked ones."""
+"""The lowest number of float32. Entries are raised to it, so that all exceed masked entries."""
 
 
 @triton.jit
 def topk_of_few(
     values, best, places, size, K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
 ):  # fmt: skip
-    """The K largest of float64 values [size], the largest first."""
+    """Store the K largest of the float64 values [size], largest first, and their places."""
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     follow(EARLY)
@@ -35,17 +35,19 @@ def topk_of_chunk(
     logits, best, ids, tops, totals, vocab_size, stride,
     K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The K largest of BLOCK logits of a row, largest first; of equal logits, the lowest id.
+    """Store the K largest of BLOCK logits of a row, largest first, and their ids.
 
-    Also the maximum, and the sum of exponentials relative to it.
+    Of equal logits, the lowest id comes first. Also stores the chunk's maximum in `tops`, and the
+    sum of exponentials relative to the maximum in `totals`.
     """
-    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
     columns = chunk * BLOCK + tl.arange(0, BLOCK)
     is_in = columns < vocab_size
     follow(EARLY)
     values = tl.load(logits + row * stride + columns, mask=is_in, other=float("-inf"))
     values = tl.where(is_in, tl.maximum(values.to(tl.float32), LOWEST), float("-inf"))
-    part = row * tl.num_programs(1) + chunk
+    part = row * tl.num_programs(1) + chunk  # place of this chunk among the chunks of all rows
     top = tl.max(values)
     tl.store(tops + part, top)
     tl.store(totals + part, tl.sum(tl.exp(values - top)))
@@ -62,16 +64,19 @@ def topk_of_row(
     HAS_ABOVE: tl.constexpr, HAS_IDS: tl.constexpr, K: tl.constexpr, CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Log-probabilities and ids of a row's K most likely tokens, from its chunks' best.
+    """Store the log-probabilities and the ids of a row's K most likely tokens.
 
-    If given, the float64 score `above` the row is added, and ids are looked up in `token_ids`.
+    They are found among the best tokens of the row's chunks. If HAS_ABOVE, the row's float64 score
+    in `above` is added. If HAS_IDS, the stored ids are looked up in `token_ids`.
     """
     row = tl.program_id(0).to(tl.int64)
-    chunks, places = tl.arange(0, CHUNKS), tl.arange(0, BLOCK)
+    chunks = tl.arange(0, CHUNKS)
+    places = tl.arange(0, BLOCK)  # places among the best tokens of all chunks
     follow(EARLY)
-    is_in = chunks < num_chunks
-    chunk_tops = tl.load(tops + row * num_chunks + chunks, mask=is_in, other=float("-inf"))
-    chunk_totals = tl.load(totals + row * num_chunks + chunks, mask=is_in, other=0.0)
+    is_chunk = chunks < num_chunks
+    chunk_tops = tl.load(tops + row * num_chunks + chunks, mask=is_chunk, other=float("-inf"))
+    chunk_totals = tl.load(totals + row * num_chunks + chunks, mask=is_chunk, other=0.0)
+    # log(sum of exp(logit)) = top + log(sum over chunks of total * exp(chunk's top - top))
     top = tl.max(chunk_tops)
     log_total = top + tl.log(tl.sum(chunk_totals * tl.exp(chunk_tops - top)))
     first = row * num_chunks * K

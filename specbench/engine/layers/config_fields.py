@@ -1,6 +1,6 @@
-"""Fields of a model's config, as far as the model's class reads them.
+"""Tell the fields of a model's config that its class reads from fields of other classes.
 
-transformers keeps every field of config.json, also those of other classes.
+transformers keeps every field of config.json, even the fields of other classes.
 """
 
 import inspect
@@ -17,16 +17,16 @@ _OF_SOME_CLASSES = (
     "sliding_window",
     "use_sliding_window",
 )
-"""Fields that some classes have, and that the engine or transformers' masks and caches read."""
+"""Fields that some classes have, and that the engine, or masks or caches of transformers, read."""
 
 
 def declared(config: Any, name: str, default: Any = None) -> Any:
-    """A field of the config; the default if the config's class does not declare it."""
+    """A field of the config, or the default if the config's class does not declare it."""
     return getattr(config, name, default) if _is_declared(config, name) else default
 
 
 def undeclared_fields(config: Any) -> dict[str, Any]:
-    """Fields of other classes that the config sets although its own class does not declare them."""
+    """The fields that the config sets although its class does not declare them, by name."""
     fields = {name: getattr(config, name, None) for name in _OF_SOME_CLASSES}
     return {
         name: setting
@@ -36,5 +36,5 @@ def undeclared_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_declared(config: Any, name: str) -> bool:
-    """True for a field of the config's class or, if the class is not a dataclass, an argument."""
+    """True if the config's class has the field or, without being a dataclass, such an argument."""
     return hasattr(type(config), name) or name in inspect.signature(type(config)).parameters

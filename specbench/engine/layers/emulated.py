@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 LEAST_ROWS = 16
-"""Smallest number of rows for which converting the weights to float32 and multiplying is faster."""
+"""Smallest number of rows for which it is faster to convert the weights to float32 first."""
 
 
 def is_emulated(x: Tensor) -> bool:
-    """True if float32 is several times as fast as the type of x on its CPU."""
+    """True if x is on a CPU on which float32 is several times as fast as the type of x."""
     return x.dtype == torch.bfloat16 and x.device.type == "cpu" and emulates_bfloat16()
 
 
@@ -23,7 +23,7 @@ def emulates_bfloat16() -> bool:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Torch's `linear` over x [n, input], in float32 if that is faster."""
+    """Torch's `linear` over x [n, input], computed in float32 if that is faster."""
     if len(x) < LEAST_ROWS or not is_emulated(x):
         return linear(x, weight, bias)
     bias = None if bias is None else bias.float()

@@ -1,9 +1,9 @@
 """Products with the experts of a mixture, by torch's own operations.
 
-On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product. If torch has no grouped product, or its grouped product waits for
-the GPU, every expert multiplies all rows. If the pairs of row and expert are few, copies of weights
-are faster, and used instead.
+On a GPU no value reaches the host, so a call can be captured. One grouped product multiplies the
+rows of all experts. If torch has no grouped product, or if it waits for the GPU, every expert
+multiplies all rows. If there are few pairs of a row and an expert, it is faster to copy the weights
+of each pair.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,19 @@ from specbench.engine.layers.emulated import product
 
 Act: TypeAlias = Callable[[Tensor], Tensor]
 GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
-"""Torch's product of groups of rows, each with its own weight; None before torch 2.10."""
+"""Torch's product of groups of rows with a weight for each group. None before torch 2.10."""
 LEAST_CAPABILITY = (9, 0)
 """Below this compute capability, `GROUPED_MM` copies the groups' sizes to the host, and waits."""
 CHUNK_BYTES = 2**28
-"""Largest number of bytes of unsummed results when every expert multiplies all rows."""
+"""Largest number of bytes of the experts' results if every expert multiplies all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """Gated activation of gpt-oss: (up + 1) * gate * sigmoid(alpha * gate), both clamped."""
+    """The gated activation of gpt-oss: (up + 1) * gate * sigmoid(alpha * gate).
+
+    `limit` clamps the gate from above, and up on both sides.
+    """
 
     alpha: float
     limit: float
@@ -58,18 +61,23 @@ class Experts:
 
 
 def gated(gate_up: Tensor, act: Act) -> Tensor:
-    """act(gate) * up [..., inner]. The rows [..., 2 * inner] hold both, the gate first."""
+    """act(gate) * up [..., inner]. The rows of `gate_up` [..., 2 * inner] are [gate ; up]."""
     gate, up = gate_up.chunk(2, -1)
     return act(gate).mul_(up)
 
 
 def mix(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x [n, hidden], times `shares`."""
+    """The outputs of k experts for each row of x [n, hidden], summed with weights.
+
+    Row i uses the experts `ids[i]` [k] with the weights `shares[i]` [k]. Returns [n, hidden].
+    """
     if x.device.type == "cpu":
         return _one_by_one(x, experts, ids, shares, act)
     if has_grouped(x):
         return _grouped(x, experts, ids, shares, act)
-    if 3 * ids.numel() <= len(experts.down):  # a copy is read, written, and read again
+    num_pairs = ids.numel()
+    num_experts = len(experts.down)
+    if 3 * num_pairs <= num_experts:  # a copied weight is read, written, and read again
         return _gathered(x, experts, ids, shares, act)
     return _by_all(x, experts, ids, shares, act)
 
@@ -82,48 +90,51 @@ def has_grouped(x: Tensor) -> bool:
 
 
 def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """As `mix`, reading only the weights of chosen experts. The ids are read on the host."""
+    """`mix` that reads only the weights of chosen experts. The host reads the ids."""
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
-        rows, choices = torch.where(ids == expert)
+        rows, choices = torch.where(ids == expert)  # [m] rows that chose it, and their places
         gate_up_bias = _bias(experts.gate_up_bias, expert)
-        gate_up = product(x[rows], experts.gate_up[expert], gate_up_bias)
-        inner = experts.gated(gate_up, act)
+        gate_up = product(x[rows], experts.gate_up[expert], gate_up_bias)  # [m, 2 * inner]
+        inner = experts.gated(gate_up, act)  # [m, inner]
         outputs = product(inner, experts.down[expert], _bias(experts.down_bias, expert))
-        out.index_add_(0, rows, outputs.mul_(shares[rows, choices, None]))
+        weighted = outputs.mul_(shares[rows, choices, None])  # [m, hidden]
+        out.index_add_(0, rows, weighted)
     return out
 
 
 def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """As `mix`, with one product for all rows, sorted so that an expert's rows are neighbours."""
+    """`mix` with one product for all pairs of a row and an expert, sorted by expert."""
     assert GROUPED_MM is not None
     chosen, order = ids.flatten().sort()  # [n * k] experts, and the pairs that chose them
     all_experts = torch.arange(len(experts.down), device=x.device)
+    # [experts] where the pairs of each expert end
     ends = torch.searchsorted(chosen, all_experts, right=True).to(torch.int32)
-    rows = x[order // ids.shape[1]]
-    gate_up = GROUPED_MM(rows, experts.gate_up.mT, offs=ends)
+    k = ids.shape[1]
+    rows = x[order // k]  # [n * k, hidden]
+    gate_up = GROUPED_MM(rows, experts.gate_up.mT, offs=ends)  # [n * k, 2 * inner]
     gate_up = _added(gate_up, experts.gate_up_bias, chosen)
     inner = experts.gated(gate_up, act)
-    outputs = GROUPED_MM(inner, experts.down.mT, offs=ends)
+    outputs = GROUPED_MM(inner, experts.down.mT, offs=ends)  # [n * k, hidden]
     outputs = _added(outputs, experts.down_bias, chosen)
-    by_pair = torch.empty_like(outputs)
+    by_pair = torch.empty_like(outputs)  # in the order of `ids`
     by_pair[order] = outputs
     return _sum(by_pair, shares)
 
 
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """As `mix`, with a copy of the expert's weights for each of few pairs of row and expert."""
+    """`mix` for few pairs of a row and an expert. Each pair copies the weights of its expert."""
     chosen = ids.flatten()  # [n * k]
     columns = x.repeat_interleave(ids.shape[1], 0)[:, :, None]  # [n * k, hidden, 1]
-    gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]
+    gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]  # [n * k, 2 * inner]
     gate_up = _added(gate_up, experts.gate_up_bias, chosen)
-    inner_columns = experts.gated(gate_up, act)[:, :, None]
-    outputs = torch.bmm(experts.down[chosen], inner_columns)[:, :, 0]
+    inner_columns = experts.gated(gate_up, act)[:, :, None]  # [n * k, inner, 1]
+    outputs = torch.bmm(experts.down[chosen], inner_columns)[:, :, 0]  # [n * k, hidden]
     return _sum(_added(outputs, experts.down_bias, chosen), shares)
 
 
 def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """As `mix`: every expert multiplies all rows, some at a time. No weights are copied."""
+    """`mix` in which every expert multiplies all rows, a few at a time. No weights are copied."""
     num_experts, hidden, inner = experts.down.shape
     bytes_per_row = num_experts * (2 * inner + hidden) * x.itemsize
     num_rows = max(CHUNK_BYTES // bytes_per_row, 1)
@@ -134,7 +145,7 @@ def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) 
         gate_up = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
         if experts.gate_up_bias is not None:
             gate_up += experts.gate_up_bias[:, None]
-        outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)
+        outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)  # [experts, rows, ..]
         if experts.down_bias is not None:
             outputs += experts.down_bias[:, None]
         factors = row_shares.T[..., None]  # [experts, rows, 1]
@@ -145,16 +156,16 @@ def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) 
 
 
 def _bias(biases: Tensor | None, expert: int) -> Tensor | None:
-    """The bias of an expert, if there are biases."""
+    """The bias of an expert, or None if there are no biases."""
     return None if biases is None else biases[expert]
 
 
 def _added(rows: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
-    """Rows [n, width] with the biases of their experts `chosen` [n]."""
+    """Add the biases of the experts `chosen` [n] to rows [n, width], if there are biases."""
     return rows if biases is None else rows.add_(biases[chosen])
 
 
 def _sum(outputs: Tensor, shares: Tensor) -> Tensor:
-    """Weighted sum [n, hidden] of outputs [n * k, hidden], by shares [n, k]."""
+    """The sum [n, hidden] of outputs [n * k, hidden], weighted by shares [n, k]."""
     by_row = outputs.unflatten(0, shares.shape)  # [n, k, hidden]
     return by_row.mul_(shares[..., None]).sum(1)

@@ -1,4 +1,4 @@
-"""A Llama-family decoder layer in few, large operations on the engine's own cache rows.
+"""A decoder layer of the Llama family, in a few large operations on the engine's own cache rows.
 
 `layers.ops` computes the operations.
 """
@@ -19,10 +19,10 @@ from specbench.engine.layers.weights import weight_bytes
 
 
 class Rotary:
-    """Table of rotary position embeddings, made by a model's own module.
+    """A table of rotary position embeddings, which a model's own module computes.
 
-    `layer_type` chooses among a module's tables (Gemma 3). The module may give the
-    angles of half a head, which both halves share (gpt-oss).
+    `layer_type` chooses among the tables of a module (Gemma 3). The module may give the angles of
+    half a head, which both halves share (gpt-oss).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FusedLayer:
     """Attention and MLP of a decoder layer.
 
     The weights of queries, keys and values become one matrix. The given layers become views of
-    it, so nothing is stored twice.
+    this matrix, so nothing is stored twice.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class FusedLayer:
         ops: Ops = TORCH, head_norms: tuple[Norm, Norm] | None = None, *,
         scoring: Scoring = PLAIN, post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
-        """`q`, `k`, `v` and `o` are the attention's layers, as stored in a model or checkpoint.
+        """`q`, `k`, `v` and `o` are the linear layers of the attention, as a model stores them.
 
-        `head_norms` of queries and keys come before rotary embeddings. `post_norm` normalises the
-        attention's output (Gemma).
+        `head_norms` normalise queries and keys before the rotary embeddings. `post_norm` normalises
+        the attention's output (Gemma).
         """
         num_kv = k.out_features // head_dim
         self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
@@ -78,13 +78,13 @@ class FusedLayer:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its weights."""
+        """Bytes of the layer's weights."""
         return weight_bytes(self.qkv, self.qkv_bias, self.o) + self.mlp.num_bytes
 
     def write_kv(
         self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
     ) -> Tensor:
-        """Write the keys and values of x [n, input] to the cache, after `norm` if given.
+        """Write the keys and values of x [n, input] to the cache. `norm` is applied to x first.
 
         Returns the queries [n, num_heads * head_dim].
         """
@@ -106,7 +106,7 @@ class FusedLayer:
 
 
 def activation(name: str) -> Act:
-    """The activation of that name in a config: `silu` and `gelu_tanh` are known to kernels."""
+    """The activation of this name in a config. Kernels know the results `silu` and `gelu_tanh`."""
     if name in ("silu", "swish"):
         return silu
     return gelu_tanh if name in ("gelu_pytorch_tanh", "gelu_tanh") else ACT2FN[name]

@@ -17,9 +17,9 @@ from specbench.engine.layers.weights import weight_bytes
 
 
 class DenseMlp:
-    """down(act(gate(x)) * up(x)), x after a norm. Gate and up become one matrix.
+    """Computes down(act(gate(x)) * up(x)), where x is normed first. Gate and up become one matrix.
 
-    The output has a norm of its own if `post_norm` is given (Gemma).
+    If `post_norm` is given, it normalises the output (Gemma).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class DenseMlp:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its weights, with the norm before it."""
+        """Bytes of the weights, including the norm before the MLP."""
         return weight_bytes(self.weight, self.bias, self.down, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class DenseMlp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseMlp:
-    """Several experts, of which each row uses the `top_k` likeliest (Qwen3-MoE, Mixtral, gpt-oss).
+    """Experts, of which each row uses its `top_k` most likely ones (Qwen3-MoE, Mixtral, gpt-oss).
 
     The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
     """
@@ -81,20 +81,20 @@ class SparseMlp:
 
 
 Mlp: TypeAlias = DenseMlp | SparseMlp
-"""Called with hidden states [n, hidden], it adds its output to them in place."""
+"""An MLP is called with hidden states [n, hidden], and adds its output to them in place."""
 
 
 def project_onto(
     residual: Tensor, x: Tensor, layer: nn.Linear, post_norm: Norm | None, ops: Ops
 ) -> Tensor:
-    """Add a linear layer over x [n, input], and the norm after it if any, to `residual`."""
+    """Add layer(x), or post_norm(layer(x)) if there is a norm, to `residual`. x is [n, input]."""
     if post_norm is None:
         return ops.project(x, layer.weight, layer.bias, residual=residual)
     return ops.norm(ops.project(x, layer.weight, layer.bias), post_norm, residual)
 
 
 def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Join several linear layers into one weight and bias; the layers become views of these.
+    """Join several linear layers into one weight and one bias. The layers become views of these.
 
     Weights that follow each other in memory stay where they are.
     """

@@ -1,4 +1,4 @@
-"""Models that run on the fused stack, and their layers, norms and experts in its form."""
+"""The models that the fused stack can run. Their layers, norms and experts are read here."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ _MODELS = frozenset({
     "GptOssForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
 })  # fmt: skip
-"""Classes of transformers that the stack runs. To support another class whose layers `fused_layer`
-can read, add its name here; nothing else is needed.
+"""The classes of transformers that the stack runs. To support another class whose layers
+`fused_layer` can read, it is enough to add its name here.
 """
 CAPPED = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
 """Classes that cap their logits if the config says so. Other classes ignore the field."""
 _SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
-"""Norms that store their weights minus one."""
+"""Classes of norms that store their weights minus one."""
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
-    """Reason that the model must run its own forward; None if the stack can run it."""
+    """The reason that the model must run its own forward, or None if the stack can run it."""
     is_of_transformers = type(model).__module__.startswith("transformers.models.")
     if not is_of_transformers or type(model).__name__ not in _MODELS:
         return f"{type(model).__name__} is run by transformers' own forward"
@@ -48,7 +48,7 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
 
 
 def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
-    """A decoder layer of a model and the norm before it."""
+    """The norm before a decoder layer of a model, and the layer itself."""
     attention = layer.self_attn
     head_norms = None
     if hasattr(attention, "q_norm"):  # Qwen3, Gemma 3
@@ -93,7 +93,7 @@ def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) ->
 
 
 def _experts(module: Any) -> Experts:
-    """The experts of a layer. gpt-oss's are transposed; the module's weights become views."""
+    """The experts of a layer. Those of gpt-oss are transposed, and the module's become views."""
     if not hasattr(module, "gate_up_proj_bias"):
         return Experts(module.gate_up_proj, module.down_proj)
     gate_up = module.gate_up_proj.detach().transpose(1, 2).contiguous()
@@ -105,6 +105,6 @@ def _experts(module: Any) -> Experts:
 
 
 def _rope_types(parameters: Any) -> set[str]:
-    """Types of rotary embeddings in a config's parameters: one set, or one per attention kind."""
+    """The types of rotary embeddings in a config. There may be several, by kind of attention."""
     by_kind = [setting for setting in parameters.values() if isinstance(setting, dict)]
     return {rope.get("rope_type", "default") for rope in by_kind or [parameters]}

@@ -1,4 +1,4 @@
-"""Operands of the operations: rows of a layer's cache, masks, the sizes of heads, and norms."""
+"""The operands of the operations: cache rows of a layer, masks, sizes of heads, and norms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class CacheSlots:
 
     rows: Tensor  # [n] int64, indices of cache rows
     cos_sin: Tensor
-    """[n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half."""
+    """[n or 1, 2, 1, 2, head_dim / 2] cosines, then sines. Sines of the first half are negated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CacheRows:
-    """The cache of one layer: one row per token, and its parts by head."""
+    """The cache of a layer, with one row per token, and its keys and values by head."""
 
     all: Tensor  # [capacity, width], keys then values
     keys: Tensor  # [num_kv, capacity, head_dim]
@@ -32,7 +32,7 @@ class CacheRows:
     def of(
         cls, rows: Tensor, key_shape: tuple[int, int], value_shape: tuple[int, int]
     ) -> CacheRows:
-        """Wrap rows [capacity, width], given (heads, head_dim) of the keys and of the values."""
+        """Wrap rows [capacity, width]. The shapes are (heads, head_dim) of keys and of values."""
         num_heads, head_dim = key_shape
         key_width = num_heads * head_dim
         keys = rows[:, :key_width].unflatten(1, key_shape)
@@ -42,26 +42,26 @@ class CacheRows:
 
 @dataclass(frozen=True, slots=True)
 class CacheSpan:
-    """Number of cache rows that attention reads, known on the host.
+    """The number of cache rows that attention reads, as known on the host.
 
-    If exact, these are the filled rows. Otherwise their number is fixed and the rest is
-    masked, so that shapes stay the same from step to step.
+    If it is exact, these rows are all filled. Otherwise the number is fixed, so that shapes stay
+    the same from step to step, and rows that are not filled are masked.
     """
 
     num_rows: int
     is_exact: bool = True
 
     def rows_with(self, num_more: int) -> int:
-        """Number of rows read if `num_more` rows follow the committed rows."""
+        """Number of rows that are read if `num_more` rows follow the committed rows."""
         return self.num_rows + num_more if self.is_exact else self.num_rows
 
 
 @dataclass(frozen=True, eq=False)
 class TreeMask:
-    """Visibility of cache rows to the n rows of a forward.
+    """Says which cache rows each of the n rows of a forward sees.
 
-    All n rows see the first `start` cached rows. The additive `bias` [n, m] masks the m cached rows
-    after them. Rows beyond `cache_span` are not read. With `begins`, row i sees no cached row
+    All n rows see the first `start` cache rows. The additive `bias` [n, m] masks the m cache rows
+    after these. Rows beyond `cache_span` are not read. With `begins`, row i sees no cache row
     before `begins[i]`.
     """
 
@@ -73,7 +73,7 @@ class TreeMask:
     _windows: dict[int, TreeMask] = field(default_factory=dict, init=False)
 
     def within(self, window: int | None) -> TreeMask:
-        """The mask of the last `window` positions of each row. Siblings share a position."""
+        """The mask in which a row sees its last `window` positions. Siblings share a position."""
         if window is None or self.num_rows <= window:
             return self
         if window not in self._windows:
@@ -93,7 +93,7 @@ class TreeMask:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """Additive mask [n, span]; None if nothing is masked."""
+        """The additive mask [n, span], or None if nothing is masked."""
         if not self.cache_span.is_exact:
             mask = dense_mask(self.start, self.bias, self.num_rows)
         elif self.bias.numel() <= 1 and self.begins is None:
@@ -109,7 +109,7 @@ class TreeMask:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The attention heads of a layer: `group` query heads per key head, `num_kv` key heads."""
+    """The attention heads of a layer: `num_kv` key heads, with `group` query heads each."""
 
     num_kv: int
     group: int
@@ -126,7 +126,7 @@ class Heads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Norm:
-    """Root mean square norm, in the dtype of its weight."""
+    """A root mean square norm, computed in the dtype of its weight."""
 
     weight: Tensor  # [hidden]
     eps: float
@@ -139,7 +139,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadNorm:
-    """Root mean square norm of each query and key head, before the rotary embedding (Qwen3)."""
+    """The root mean square norm of each query and key head, before rotary embeddings (Qwen3)."""
 
     weight: Tensor  # [query heads + key heads, head_dim]
     eps: float
@@ -159,26 +159,26 @@ class HeadNorm:
 
 
 class PairNorms(NamedTuple):
-    """Norms of a draft model's inputs: a token's embedding, and the output before it."""
+    """The norms of a draft model's inputs: of a token's embedding, and of the output before it."""
 
     token: Norm
     hidden: Norm
     is_residual_normed: bool
-    """The residual is the normed output."""
+    """True if the residual is the normed output."""
 
 
 class Beam(NamedTuple):
-    """Nodes of the last level of a draft tree to expand next, the best first."""
+    """The nodes of a draft tree's last level that are expanded next, the best first."""
 
-    nodes: Tensor  # [top_k] places among the level's candidates
-    above: Tensor  # [top_k, 1] their scores with the penalty, float64
-    rows: Tensor  # [top_k] parent of each, as a row of the previous beam
+    nodes: Tensor  # [top_k] places among the candidates of the level
+    above: Tensor  # [top_k, 1] float64 scores of the nodes, with the penalty
+    rows: Tensor  # [top_k] parent of each node, as a row of the previous beam
     tokens: Tensor  # [top_k]
-    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and its ancestors
+    mask: Tensor  # [top_k, expanded nodes so far] additive: a node sees itself and its ancestors
 
 
 def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """Additive mask of a boolean mask: 0 where True, the lowest number elsewhere."""
+    """Turn a boolean mask into an additive mask: 0 where True, the lowest number elsewhere."""
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)
 
@@ -186,7 +186,7 @@ def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
 def dense_mask(start: Tensor, bias: Tensor, span: int) -> Tensor:
     """Additive mask [n, span] of rows that see the first `start` [] columns.
 
-    The additive `bias` [n, m] masks the m columns after these; the rest are hidden.
+    The additive `bias` [n, m] masks the m columns after these. All other columns are hidden.
     """
     n, m = bias.shape
     columns = torch.arange(span, device=bias.device)

@@ -1,7 +1,7 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
-The inputs' shapes determine every shape and no value reaches the host, so a call can be
-replayed as a CUDA graph. On a CPU, a linear layer over few rows is one product per thread.
+The inputs' shapes determine every shape, and no value reaches the host. So a call can be replayed
+as a CUDA graph. On a CPU, a linear layer over few rows is one product per thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ LEAST_PART = 2**15
 
 
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
-    """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
+    """The number of parts for which a product is fastest. With few rows on a CPU: one per thread.
 
-    BLAS would use one core for a single row there, and would distribute few rows badly.
+    There, BLAS would use one core for a single row, and would distribute few rows badly.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return 1
@@ -55,28 +55,28 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> 
 
 
 JoinedLayers: TypeAlias = Callable[..., None]
-"""Decoder layers, each with the norm before it, as one call for up to `max_exact_rows` rows.
+"""Runs decoder layers and the norms before them in one call, for up to `max_exact_rows` rows.
 
 Given x [n, hidden], the index of the first layer, caches, slots and a `TreeMask`, it runs one
 layer per cache over x in place. If `attended` [n, input] is given too, the attention of the first
-layer reads it instead of norm(x).
+layer reads `attended` instead of norm(x).
 """
 JoinedHead: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """Drafts several levels in one call, after the filled rows of the caches.
 
-Takes `hidden` [1, hidden] (the root's output), the number of filled rows, the caches, the rotary
+It takes `hidden` [1, hidden] (the root's output), the number of filled rows, the caches, the rotary
 embeddings of all positions as in `CacheSlots`, the number of levels, and scores and tokens [top_k]
-of the root's children. Returns scores and tokens, extended by all further candidates, and the
-places of the nodes [levels * top_k] among the candidates of the level before.
+of the root's children. It returns scores and tokens, extended by all further candidates, and the
+place of each node [levels * top_k] among the candidates of the previous level.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftHead:
-    """A draft model over pairs of a token and the output of its parent.
+    """A draft model over pairs of a token and its parent's output.
 
-    The first layer reads [token_norm(embedding) ; feature_norm(output)] and adds its result to
-    the output. With `fc`, it reads fc of this pair instead, and adds its result to that.
+    The first layer reads [token_norm(embedding) ; feature_norm(output)], and adds its result to
+    the output. With `fc`, it reads fc(this pair) instead, and adds its result to fc(this pair).
     """
 
     layers: JoinedLayers | None
@@ -92,7 +92,7 @@ class DraftHead:
 
 
 class Ops:
-    """Torch's own operations, with the reason if they replace requested kernels."""
+    """Torch's own operations, and the reason if they replace requested kernels."""
 
     name = "torch"
     max_exact_rows = 0
@@ -101,11 +101,11 @@ class Ops:
     def __init__(self, kernels_unsupported_reason: str | None = None) -> None:
         self.kernels_unsupported_reason = kernels_unsupported_reason
         self.fallbacks: dict[str, str] = {}
-        """Operation that does not run as requested -> the reason."""
+        """Operation that does not run as requested -> the reason for it."""
 
     @property
     def reason(self) -> str | None:
-        """Reasons why operations do not run as requested; None if all of them do."""
+        """The reasons that operations do not run as requested, or None if all of them do."""
         reasons = [f"{operation}: {reason}" for operation, reason in self.fallbacks.items()]
         if self.kernels_unsupported_reason:
             reasons.insert(0, self.kernels_unsupported_reason)
@@ -119,18 +119,19 @@ class Ops:
         """Move the model's weights to where they are read fastest."""
 
     def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
-        """One call that runs fused layers without windows and the norms before them, if possible.
+        """A call that runs fused layers and the norms before them, or None if it is impossible.
 
-        A layer without a norm must be the first, and the call must get its `attended`.
+        The layers have no windows. Only the first layer may lack a norm. The call then must get
+        its `attended`.
         """
         return None
 
     def join_head(self, head: DraftHead, top_k: int) -> JoinedHead | None:
-        """One call that drafts levels of `top_k` nodes with `top_k` children each, if possible."""
+        """A call that drafts levels of `top_k` nodes with `top_k` children each, or None."""
         return None
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
-        """Apply `norm` to `x` [n, hidden]; add the result to `residual` in place, if given."""
+        """Apply `norm` to `x` [n, hidden], and add the result to `residual` in place if given."""
         out = norm(x)
         return out if residual is None else residual.add_(out)
 
@@ -151,22 +152,22 @@ class Ops:
         return out if residual is None else residual.add_(out)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
-        """A separate linear layer for each row of x [n, input]; weights [n, output, input]."""
+        """Run another linear layer over each row of x [n, input]. `weights` [n, output, input]."""
         out = torch.bmm(x[:, None], weights.mT)[:, 0]
         return out if biases is None else out.add_(biases)
 
     def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
-        """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 * inner, hidden] holds both."""
+        """act(gate(x)) * up(x) [n, inner], x normed. `weight` [2 * inner, hidden] holds both."""
         return gated(self.project(x, weight, bias, norm=norm), act)
 
     def experts(self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-        """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
+        """The sum [n, hidden] of the experts `ids` [n, k] over x, weighted by `shares` [n, k]."""
         return mix(x, experts, ids, shares, act)
 
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities [n, k] and ids [n, k] of the k most likely tokens, best first.
 
-        `logits` [n, vocab]. The log-probabilities are at least float32.
+        `logits` are [n, vocab]. The log-probabilities are at least float32.
         """
         dtype = torch.promote_types(logits.dtype, torch.float32)
         best = torch.log_softmax(logits, -1, dtype=dtype).topk(k)
@@ -188,7 +189,7 @@ class Ops:
     def topk_scores(
         self, logits: Tensor, k: int, above: Tensor, token_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `topk_logprobs`, with the score `above` [n, 1] of each row added, in float64.
+        """As `topk_logprobs`, but add the score `above` [n, 1] of each row, in float64.
 
         If `token_ids` is given, it maps each id to the target's id, which is returned.
         """
@@ -200,8 +201,9 @@ class Ops:
     ) -> Beam:
         """The k best candidates of a level, which has k candidates per node of the last beam.
 
-        `scores` and `tokens` are the level's, `mask` [nodes of the last beam, expanded] is that
-        beam's, `sees_itself` [k, k] is the mask among k nodes, `penalty` [1, 1] is added to scores.
+        `scores` and `tokens` belong to these candidates. `mask` [nodes of the last beam, expanded]
+        is the last beam's. `sees_itself` [k, k] is the mask among k nodes. `penalty` [1, 1] is
+        added to scores.
         """
         k = len(sees_itself)
         best, nodes = self.topk(scores, k)
@@ -220,8 +222,9 @@ class Ops:
     ) -> tuple[Tensor, Tensor]:
         """Pairs [n, 2 * hidden] of a token's embedding in `table` and the output before it.
 
-        The outputs are `rows` [n] of `hidden`, by default all. Both are normed if `norms` are
-        given. Also returns the residual [n, hidden]: the outputs, normed if `norms` say so.
+        The outputs are `rows` [n] of `hidden`, or all rows by default. If `norms` are given, both
+        parts are normed. Also returns the residual [n, hidden]: the outputs, normed if `norms` say
+        so.
         """
         residual = hidden if rows is None else hidden.index_select(0, rows)
         embedded = embedding(tokens, table)
@@ -235,7 +238,7 @@ class Ops:
         self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
         norm: HeadNorm | None = None,
     ) -> None:  # fmt: skip
-        """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values.
+        """Rotate the queries of qkv [n, width] in place. Cache the rotated keys and the values.
 
         If `norm` is given, queries and keys are normalised first.
         """
@@ -255,7 +258,7 @@ class Ops:
         self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
         scoring: Scoring = PLAIN, window: int | None = None,
     ) -> Tensor:  # fmt: skip
-        """Attention's output [n, heads.query_width] for queries of that shape.
+        """The output of attention [n, heads.query_width] for `queries` of the same shape.
 
         Without `tree_mask`, the queries belong to the cache's first rows and attention is
         causal. With `window`, a row sees that many positions, its own included.
@@ -274,7 +277,7 @@ class Ops:
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """Gelu by its tanh approximation (Gemma)."""
+    """The tanh approximation of gelu (Gemma)."""
     return gelu(x, approximate="tanh")
 
 

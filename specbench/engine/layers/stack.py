@@ -1,4 +1,4 @@
-"""The decoder stack of a supported model, run layer by layer in few, large operations.
+"""Run the decoder stack of a supported model, layer by layer, in a few large operations.
 
 `layers.models` reads the layers.
 """
@@ -25,7 +25,7 @@ from specbench.engine.layers.torch_attention import attention_kinds
 class Stack:
     """Embedding, decoder layers and final norm of a supported model (see `layers.models`).
 
-    Same arithmetic as the model's own forward; rounding differs, because products are fused.
+    The arithmetic is that of the model's own forward. Rounding differs, as products are fused.
     """
 
     def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
@@ -68,11 +68,11 @@ class Stack:
         tree_mask: TreeMask | None,
         captured_layers: Collection[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run over tokens [n] at `positions` [n], kept at `rows` [n] of each layer's `cached`.
+        """Run over tokens `ids` [n] at `positions` [n].
 
-        Returns hidden states [n, hidden] and the inputs of `captured_layers`. The number after the
-        last layer's stands for its output, before the final norm. Without `tree_mask`, the
-        tokens begin a sequence.
+        Their keys and values go to `rows` [n] of each layer's `cached` rows. Returns hidden states
+        [n, hidden] and the inputs of `captured_layers`. The number of layers stands for the last
+        layer's output, before the final norm. Without `tree_mask`, the tokens begin a sequence.
 
         If few tokens begin a sequence, joined layers run over them as over a chain, so that a token
         has the same bits in a prefill and in a step.
@@ -89,7 +89,7 @@ class Stack:
                 inputs[begin] = hidden.clone()
             caches = [*map(cached, range(begin, end))]
             if self._joined and len(hidden) <= self._ops.max_exact_rows:
-                mask = tree_mask or _causal(len(hidden), 0, CacheSpan(0), hidden)
+                mask = tree_mask or _first_chain(hidden)
                 self._joined(hidden, begin, caches, slots[self._kind_of[0]], mask)
             else:
                 for index, layer_rows in enumerate(caches, begin):
@@ -110,16 +110,17 @@ class Stack:
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
-def _causal(num_rows: int, start: int, span: CacheSpan, like: Tensor) -> TreeMask:
-    """The mask of a chain after `start` cached rows."""
-    lowest = torch.finfo(like.dtype).min
+def _first_chain(hidden: Tensor) -> TreeMask:
+    """The causal mask of rows [n, hidden] that begin a sequence."""
+    num_rows = len(hidden)
+    lowest = torch.finfo(hidden.dtype).min
     bias = torch.full((num_rows, num_rows), lowest).triu_(1)
-    num_seen = torch.tensor(start, device=like.device)
-    return TreeMask(num_seen, bias.to(like.device, like.dtype), span)
+    start = torch.tensor(0, device=hidden.device)
+    return TreeMask(start, bias.to(hidden.device, hidden.dtype), CacheSpan(0))
 
 
 def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:
-    """Rotary tables by kind of attention: one for all, or one for each (Gemma 3)."""
+    """The rotary table of each kind of attention. Only in Gemma 3 do the tables differ."""
     like = base.embed_tokens.weight
     dim = base.layers[0].self_attn.head_dim
     if not hasattr(base.rotary_emb, "layer_types"):

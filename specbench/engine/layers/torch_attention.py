@@ -1,6 +1,6 @@
-"""Attention by torch's own operations, with the caps and sinks of some models' scores.
+"""Attention by torch's own operations, including the caps and sinks that some models have.
 
-Layers attend to all earlier tokens, to a window of them, or to a chunk.
+A layer attends to all earlier tokens, to a window of them, or to a chunk.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +30,10 @@ RECURRENT = frozenset({"linear_attention", "mamba", "conv", "hybrid", "hybrid_sl
 def attention_kinds(
     text_config: Any, read: Callable[[Any, str, Any], Any] = declared
 ) -> dict[str, int | None]:
-    """Kinds of attention in the layers, each with its window or chunk, in tokens.
+    """The kinds of attention in the layers, each with the size of its window or chunk in tokens.
 
-    The size is None if a kind has no limit, or if no sequence is longer. `read` returns a field of
-    the config, or the given default: `getattr` also reads fields that the class ignores.
+    The size is None if there is no limit, or if no sequence can be longer. `read` returns a field
+    of the config, or a default. With `getattr`, fields that the config's class ignores count too.
     """
     window = read(text_config, "sliding_window", None)
     chunk = read(text_config, "attention_chunk_size", None)
@@ -54,10 +54,10 @@ def attention_kinds(
 def windowed(
     mask: Tensor, positions: Tensor, start: Tensor, kinds: Mapping[str, int | None]
 ) -> Tensor | dict[str, Tensor]:
-    """Masks by kind of attention, or one mask if all are equal, each [1, 1, n, columns].
+    """The mask [1, 1, n, columns] of each kind of attention, or a single mask if all are equal.
 
-    `mask` [n, columns] is additive. From column `start` [] on, its columns are the rows
-    themselves, at `positions` [n]; earlier columns are at positions 0, 1, 2 and so on. Siblings
+    `mask` [n, columns] is additive. From column `start` [] on, the columns are the n rows
+    themselves, at `positions` [n]. Earlier columns are at positions 0, 1, 2 and so on. Siblings
     share a position, so a window counts positions, not rows.
     """
     columns = torch.arange(mask.shape[1], device=mask.device)
@@ -79,22 +79,22 @@ def windowed(
 
 
 BLOCK = 512
-"""Rows of a prompt whose scores are computed at once if torch's attention cannot compute them."""
+"""Number of a prompt's rows whose scores are computed at once, if torch's attention cannot."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
-    """Arithmetic of attention's scores, besides products and masks."""
+    """How attention computes scores, apart from products and masks."""
 
     scale: float | None = None
-    """Factor of the products; None for head_dim ** -0.5."""
+    """Factor of the products. None stands for head_dim ** -0.5."""
     soft_cap: float | None = None
-    """Largest score, approached by a tanh (Gemma 2)."""
+    """The largest score, which a tanh approaches (Gemma 2)."""
     sinks: Tensor | None = None
-    """[query heads] score of a key whose value is zero, which every row sees (gpt-oss)."""
+    """[query heads] score of a key that every row sees, and whose value is zero (gpt-oss)."""
 
     def scale_of(self, head_dim: int) -> float:
-        """Factor of the products of heads of that size."""
+        """The factor of the products if heads have this size."""
         return head_dim**-0.5 if self.scale is None else self.scale
 
     @property
@@ -132,7 +132,7 @@ def masked(
 def causal(
     queries: Tensor, keys: Tensor, values: Tensor, scoring: Scoring, window: int | None
 ) -> Tensor:
-    """Attention of rows [n, num_kv, group, dim] among themselves, over the last `window` rows."""
+    """Causal attention among rows [n, num_kv, group, dim]. A row sees the last `window` rows."""
     n, _, group, _ = queries.shape
     if scoring.is_plain and (window is None or n <= window):
         if group > 1:
@@ -187,9 +187,9 @@ def _scored(
 def without_cudnn_attention() -> Iterator[None]:
     """Disable cuDNN's attention in the block, then restore the caller's setting. Also a decorator.
 
-    Torch prefers cuDNN's attention on recent GPUs in half precision. It builds a plan for every new
-    length, which takes a large part of a second. The first method to prefill a prompt would pay for
-    the plan, and SpS would pay within its decode time.
+    Torch prefers cuDNN's attention on recent GPUs in half precision. cuDNN makes a plan for every
+    new length, which takes a large part of a second. This would lengthen the prefill of the first
+    method that gets a prompt, and the decode time of SpS.
     """
     was_enabled = cuda.cudnn_sdp_enabled()
     cuda.enable_cudnn_sdp(False)
@@ -200,8 +200,11 @@ def without_cudnn_attention() -> Iterator[None]:
 
 
 def attention_kernels() -> list[str]:
-    """Kernels that torch may choose on a GPU with the current settings."""
-    names = ("flash", "memory-efficient", "cudnn", "math")
-    flags = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.cudnn_sdp_enabled)
-    switches = zip(names, (*flags, cuda.math_sdp_enabled), strict=True)
-    return [name for name, is_enabled in switches if is_enabled()]
+    """The kernels that torch may choose on a GPU with the current settings."""
+    is_enabled = {
+        "flash": cuda.flash_sdp_enabled(),
+        "memory-efficient": cuda.mem_efficient_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
+    return [name for name in is_enabled if is_enabled[name]]

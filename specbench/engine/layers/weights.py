@@ -1,6 +1,6 @@
-"""Bytes of weights read by a pass over a model.
+"""Count the bytes of weights that a pass over a model reads.
 
-Rows of an embedding table and buffers such as rotary tables are negligible and not counted.
+Rows of an embedding table, and buffers such as rotary tables, are negligible and do not count.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,8 @@ _STATES = ("quant_state", "state2", "state")
 def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
     """Bytes of tensors, and of the tensors stored in modules. Shared memory counts once.
 
-    Quantised weights count as they are held, with their scales. Modules are not asked for their
-    `state_dict`: to make it, bitsandbytes repacks 4-bit weights on a CPU, after which they have
-    other values.
+    Quantised weights count as they are in memory, with their scales. `state_dict` is not used: on a
+    CPU, bitsandbytes repacks 4-bit weights to make it, and then they have other values.
     """
     nbytes_by_address: dict[int, int] = {}
     for holder in holders:
@@ -45,7 +44,7 @@ def _held(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _stored(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensors in memory that a tensor consists of: several, if it is quantised."""
+    """The tensors in memory that a tensor consists of. A quantised tensor has several."""
     yield from _scales(tensor)
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
@@ -58,7 +57,7 @@ def _stored(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _scales(holder: object) -> Iterator[Tensor]:
-    """The tensors in a holder's state of quantisation, and in the states nested in it."""
+    """The tensors in a holder's quantisation state, and in states that are nested in it."""
     for name in _STATES:
         state = getattr(holder, name, None)
         if hasattr(state, "__dict__"):
