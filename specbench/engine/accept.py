@@ -27,7 +27,7 @@ BROKEN_DRAFT = 1 - 2**63
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision of a rule.
+    """Decision of a rule.
 
     `path` holds the indices of the accepted nodes, from the root on. `token_ids` are the emitted
     tokens: the accepted draft tokens, then the bonus token. `next_ids` has the token that the rule
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def num_accepted(self) -> int:
-        """Number of accepted draft tokens: the nodes of the path without its root."""
+        """Accepted draft tokens: the path without its root."""
         return len(self.path) - 1
 
     @classmethod
@@ -84,7 +84,7 @@ class AcceptedPath(NamedTuple):
 
     @classmethod
     def from_choice(cls, chosen: Tensor, length: int) -> AcceptedPath:
-        """The path in the result of `select`, read on the device and padded to `length` nodes."""
+        """The result of `select`, read on the device and padded to `length` nodes."""
         on_path, tokens, next_ids = chosen
         nodes = torch.arange(chosen.shape[1], device=chosen.device)
         ranks = on_path.cumsum(0)  # [nodes] how many nodes up to this one are on the path
@@ -117,8 +117,8 @@ def accept_path(
 ) -> Tensor:
     """Accept a path of a tree by a rule, given the target's `logits` [nodes, vocab].
 
-    The result is that of `select`. A token that was chosen from logits that are not finite is
-    replaced by a mark, for which `Verdict.read` raises an error.
+    The result is that of `select`. A token chosen from logits that are not finite becomes a mark,
+    for which `Verdict.read` raises an error.
     """
     if not execution.is_static:
         return _mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler)
@@ -185,10 +185,7 @@ def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 
 def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Rejection sampling at all nodes at once, in one round for each rank among siblings.
-
-    Returns whether each node is accepted [nodes], and the token chosen after it [nodes].
-    """
+    """Rejection sampling at all nodes at once, in one round for each rank among siblings."""
     n = tree.num_nodes
     may_accept = torch.arange(n, device=p.device) < tree.num_verify
     accepted = torch.zeros(n, dtype=torch.bool, device=p.device)
@@ -264,10 +261,7 @@ def select(
 def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
-    """Do the same as `select` with few tensor operations.
-
-    Each tensor operation starts slowly on a CPU that has just read the weights.
-    """
+    """`select` with few tensor operations, as each starts slowly after a pass over the weights."""
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents = tree.layout.parents.tolist()

@@ -34,10 +34,7 @@ def buckets(num_rows: int) -> list[int]:
 def run_in_every_bucket(
     model: Target, num_nodes: int, num_tokens: int, run: Callable[[], object]
 ) -> None:
-    """Call `run`, a step over `num_nodes` nodes, once at every cache size.
-
-    The sizes are those that a sequence of up to `num_tokens` tokens needs.
-    """
+    """Call `run`, a step over `num_nodes` nodes, at each cache size for up to `num_tokens`."""
     sizes = buckets(num_tokens - 1 + num_nodes)
     model.reserve(sizes[-1])
     if model.eager_reason or model.execution.is_paused:  # nothing is captured

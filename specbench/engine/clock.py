@@ -42,7 +42,7 @@ class Stopwatch:
         """End `phase` and begin the next one."""
 
     def read(self) -> Phases | None:
-        """The seconds of each phase since `start`. Synchronise the device first."""
+        """Seconds of each phase since `start`. Synchronise the device first."""
         return None
 
 

@@ -42,13 +42,13 @@ class TokenView(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a running completion. Drafters only read it."""
+    """State of a running completion. Drafters only read it."""
 
     request: Request
     sampler: Sampler
     """Draws tokens with the request's settings and seed, for the target and for drafters."""
     limit: int
-    """Largest number of new tokens of the completion."""
+    """Most new tokens of the completion."""
     _token_ids: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class StepResult:
 
 
 class Drafter:
-    """The base of all drafters. One object serves many completions, one after the other."""
+    """Base of all drafters. One object serves many completions, one after the other."""
 
     needs: Needs = Needs()
     """Outputs of the target that `start` and `observe` read."""
@@ -125,7 +125,7 @@ class Drafter:
     """True if a formula chose the target layers that it reads, since user and config named none."""
 
     rule: Rule = staticmethod(lossless)
-    """The acceptance rule of its trees."""
+    """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
     """The kind of data that an acceptance profile stores (docs/how_tuning_works.md). None if drafts
@@ -136,14 +136,14 @@ class Drafter:
     """True if it draws several tokens after the same node, above temperature 0."""
 
     tree_sizes: Collection[int] = NUM_NODES
-    """The numbers of nodes that its trees may have, as far as they are known.
+    """Numbers of nodes that its trees may have, as far as known.
 
     With captured graphs, trees of several sizes are padded to a few sizes, which are all captured
     before anything is timed. If there is a single size, the first steps capture all that it needs.
     """
 
     tree_depth: int = 1
-    """An upper bound of the depth of its trees."""
+    """Upper bound of the depth of its trees."""
 
     has_chains: bool = False
     """True if all its trees are chains."""
@@ -222,7 +222,7 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The inputs of `Method.build`.
+    """Inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
     `skipped_depth` is the largest depth of other drafters' trees, in steps that call `skip`.
@@ -260,7 +260,7 @@ class Method:
     is_default: bool = True
     """True if a run that names no method includes it."""
     colour: str = ""
-    """Its colour in plots, as "#RRGGBB". By default the colour is derived from its name."""
+    """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
     slow_on_cpu: str = ""
     """The reason it is rarely faster than vanilla on a CPU. Reports show it if it was slower."""
 
@@ -288,7 +288,7 @@ class Method:
         return meaning_of(options).is_repeatable
 
     def most_nodes_with(self, options: Any) -> int:
-        """The largest number of nodes of a tree with these options, or 0 if it is unknown."""
+        """The most nodes of a step's tree with these options; 0 if unknown."""
         return meaning_of(options).most_nodes()
 
     def alternatives_with(self, options: Any) -> frozenset[str]:

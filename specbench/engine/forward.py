@@ -12,7 +12,7 @@ class Needs:
     hidden: bool = False
     """True if it reads the final hidden states, after the last norm."""
     layer_inputs: tuple[int, ...] = ()
-    """The decoder layers whose inputs it reads, counted from 0. The number of layers stands for the
+    """Decoder layers whose inputs it reads, counted from 0. The number of layers stands for the
     output of the last layer.
     """
     all_prompt_positions: bool = False

@@ -90,7 +90,7 @@ class _Layer(CacheLayerMixin):
 
 
 class _SlabKind(NamedTuple):
-    """The properties that all layers of a slab have in common."""
+    """Properties that all layers of a slab share."""
 
     width: int
     dtype: torch.dtype
@@ -114,16 +114,16 @@ class KVCache(Cache):
         self.reserve(GRANULE)
 
     def shape(self, layer: int) -> LayerShape:
-        """The shapes that a layer stores per token."""
+        """Shapes that a layer stores per token."""
         return self._shapes[layer]
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that a committed token takes in all layers together."""
+        """Bytes per committed token over all layers."""
         return sum(shape.dtype.itemsize * shape.width for shape in self._shapes)
 
     def rows(self, layer: int) -> CacheRows:
-        """The rows of a layer."""
+        """Rows of a layer."""
         return self.layers[layer].rows
 
     def reserve(self, capacity: int) -> bool:
@@ -160,10 +160,7 @@ class KVCache(Cache):
             self.fixed_step = None
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the scratch rows at `path`, which are counted from the committed length.
-
-        They must be in increasing order.
-        """
+        """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         num_kept = len(path)
         if path[-1] != num_kept - 1:  # not the first rows in order
             offsets = torch.tensor(path, device=self._slabs[0].device)
@@ -172,7 +169,7 @@ class KVCache(Cache):
         self.length += num_kept
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:
-        """Copy `rows` [n]. The copies are one tensor [layers, n, width] per slab."""
+        """Copies of rows [n], one tensor [layers, n, width] per slab."""
         return [slab.index_select(1, rows.to(slab.device)) for slab in self._slabs]
 
     def append_rows(self, copies: Sequence[Tensor]) -> None:
@@ -198,10 +195,7 @@ class KVCache(Cache):
 
 @torch.inference_mode()
 def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
-    """The shapes that each layer caches.
-
-    They are those of a forward over one token, because fields of the config may be wrong.
-    """
+    """Each layer's cached shapes, from a forward over one token: config fields may be wrong."""
     cache = DynamicCache()
     token = torch.zeros(1, 1, dtype=torch.long, device=device)
     model(input_ids=token, past_key_values=cache)

@@ -15,7 +15,7 @@ OWN_WEIGHTS = "own"
 
 
 class MethodOptions:
-    """The base of a method's options, which are a frozen dataclass.
+    """Base of a method's options, which are a frozen dataclass.
 
     A subclass overrides members with its own fields or properties. All other members keep their
     defaults. A plug-in's options get these defaults too if their class lacks this base.
@@ -101,7 +101,7 @@ class MethodOptions:
         return self
 
     def for_target(self, num_parameters: float) -> Self:
-        """These options with the paper's values of the fields that depend on the target's size.
+        """These options with the paper's values of fields that depend on the target's size.
 
         `num_parameters` counts all experts. By default nothing depends on the size.
         """

@@ -87,8 +87,5 @@ def num_bytes(module: nn.Module) -> int:
 
 
 def _inputs_on(device: torch.device, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """A module's arguments, moved to `device`.
-
-    The cache is not moved, because each of its layers is on the device of the model's layer.
-    """
+    # The cache is not moved, because each of its layers is on the device of the model's layer.
     return send_to_device(args, device), send_to_device(kwargs, device, skip_keys="past_key_values")

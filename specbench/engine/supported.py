@@ -62,10 +62,7 @@ def check_attention(config: Any, path: Path) -> None:
 
 
 def _undeclared_limits(text_config: Any) -> str:
-    """The fields that limit attention in other classes, but not in the config's own class.
-
-    The result is a text, which is empty if no such field sets a limit.
-    """
+    """A text with the fields that limit attention in other classes than the config's, or ""."""
     kinds = attention_kinds(text_config)
     sizes = attention_kinds(text_config, getattr)  # as if the class had all fields
     if all(size in (None, kinds.get(kind)) for kind, size in sizes.items()):
@@ -145,8 +142,8 @@ def _is_predicting(key: str, config: Any) -> bool:
 def check_positions(model: PreTrainedModel, path: Path) -> None:
     """Refuse recurrent models, and models that take no positions.
 
-    Siblings in a tree have the same position, so positions must be given. Some classes are
-    recurrent only in layers that the config names. `check_attention` has already read these names.
+    Siblings in a tree share a position. Some classes are recurrent only in layers that the config
+    names. `check_attention` has already read these names.
     """
     hint = "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX."
     has_layer_types = bool(declared(model.config.get_text_config(), "layer_types"))

@@ -91,7 +91,7 @@ class TreeLayout:
         return cls(parents, depths, ancestors, max_depth)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """The additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
+        """Additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
         biases: dict[torch.dtype, Tensor] = self.__dict__.setdefault("_biases", {})
         if dtype not in biases:
             biases[dtype] = additive(self.ancestors, dtype)

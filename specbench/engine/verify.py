@@ -15,7 +15,7 @@ from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout, padded_path
 
 
 class Verified(NamedTuple):
-    """The results of a step: the target's outputs, and the committed path."""
+    """Results of a step: the target's outputs, and the committed path."""
 
     forward: Forward
     verdict: Verdict
@@ -95,7 +95,6 @@ def _choose_and_commit(
     """Run `choose`. Unless `length` is 0, also commit the path, padded to that length.
 
     This moves the path's rows. So it may run again only after a forward, which writes them anew.
-    Returns the result of `choose`, and the padded path as in `AcceptedPath` if it was committed.
     """
     execution, cache = target.execution, target.cache
     (chosen,) = execution.wrap(choose)(logits, tokens, depths, *tensors, **named)

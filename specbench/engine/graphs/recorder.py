@@ -15,7 +15,7 @@ from specbench.errors import reason_of
 Outputs: TypeAlias = tuple[Tensor, ...]
 Recorded: TypeAlias = Callable[[], Outputs]
 Keep: TypeAlias = Callable[[Outputs], Outputs]
-"""Returns memory for outputs that have the shapes and types of its argument."""
+"""Returns the memory for outputs like its argument."""
 Generators: TypeAlias = Iterable[torch.Generator]
 
 
@@ -32,7 +32,7 @@ class Recording:
 
 
 def alike(outputs: Outputs) -> Outputs:
-    """New memory with the shapes and types of `outputs`."""
+    """New memory like `outputs`."""
     return tuple(map(torch.empty_like, outputs))
 
 
