@@ -22,8 +22,7 @@ from specbench.errors import reason_of
 class About:
     """A module's description of its method: fields of `Method`, read without importing torch.
 
-    `summary` is the first line of the module's docstring. `error` says why the module cannot be
-    read. It is empty if it can be read.
+    `summary` is the first line of the docstring. `error` is the reason that reading failed, or "".
     """
 
     summary: str = ""
@@ -38,7 +37,7 @@ class About:
 
 @cache
 def described() -> Mapping[str, About]:
-    """The descriptions of the methods in this folder, by name.
+    """Descriptions of the methods in this folder, by name.
 
     Methods with a `paper_order` come first, in this order. The others follow alphabetically.
     """

@@ -14,7 +14,7 @@ LAYERS_HELP = "target layers whose inputs are read, such as 2+16+29; empty: the 
 def captured_layers(
     checkpoint: Checkpoint, head: HeadConfig, num_layers: int, chosen: str = ""
 ) -> tuple[int, ...]:
-    """The target layers whose inputs form EAGLE-3's features, in increasing order.
+    """Target layers whose inputs form EAGLE-3's features, in increasing order.
 
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config names layers by
     their inputs (0 is the first layer's input), as in vLLM. Publishers disagree on nested lists.

@@ -49,11 +49,11 @@ class DraftModelDrafter(Drafter):
         return missing_ids
 
     def longest_chain(self, num_tokens: int) -> int:
-        """Number of nodes of the longest chain in a completion of `num_tokens` tokens."""
+        """Nodes of the longest chain in a completion of `num_tokens`."""
         raise NotImplementedError
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        """A chain of each padded size, up to the size of the longest chain."""
+        """A chain of each padded size, up to the longest."""
         device = sampler.generator.device
         lengths = range(1, self.longest_chain(num_tokens) + 1)
         for size in sorted({padded_size(length) for length in lengths}):

@@ -1,4 +1,4 @@
-"""A drafter's own decoder layers, which have a cache of their own."""
+"""A drafter's own decoder layers with their own cache."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -251,7 +251,7 @@ class DraftStack:
     def _layer_output(
         self, index: int, residual: Tensor, queries: Tensor, tree_mask: TreeMask | None
     ) -> Tensor:
-        """The output [n, hidden] of a layer: attention of its queries, then its MLP."""
+        """Output [n, hidden] of a layer: attention of its queries, then its MLP."""
         layer, cached = self._layers[index], self.cache.rows(index)
         return layer.mlp(layer.attend(residual, queries, cached, tree_mask))
 

@@ -47,7 +47,7 @@ class CandidatePool:
         is_below = below_beams >= 0
         self._depths = torch.where(is_below, 2 + below_beams // level_size, 1)
         self._depths[0] = 0
-        # Parent of each candidate, as an index among the expanded nodes, which begin with the root.
+        # Parent of each candidate, as an index among the expanded nodes, root first.
         self._expander = torch.where(is_below, 1 + below_beams // top_k, 0)
         # Index of the first candidate in the level of each expanded node.
         level = torch.arange(-1, depth * top_k, device=device) // top_k  # the root's is -1
@@ -125,7 +125,7 @@ class PaperTree(NamedTuple):
     model: str
     """The paper's target."""
     model_parameters: tuple[float, float]
-    """The smallest and the largest number of parameters of a target that counts as `model`."""
+    """Smallest and largest number of parameters of a target that counts as `model`."""
     below: float
     """A target gets the first tree of `PAPER_TREES` whose `below` exceeds its parameters."""
 

@@ -256,8 +256,8 @@ class EagleDrafter(FeatureDrafter[AnyModel]):
     ) -> tuple[Tensor, Tensor]:
         """Feed the missing pairs, which end at position `end` [], to the draft model.
 
-        `path` [n] are rows of `captured`, and `tokens` [n] are the tokens after them. Rows after
-        `last` [1] are padding. Returns the token [1] and the output [1, hidden] of row `last`.
+        `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after
+        `last` [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
         """
         model = self.model
         features = model.features(captured, path)

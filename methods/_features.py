@@ -53,7 +53,7 @@ class PathDrafter(Drafter):
     _prompt_size: Callable[[int], int | None]
     """`Target.prompt_size`."""
     _num_scratch: int
-    """Largest number of rows of a draft in the drafter's own cache."""
+    """Most rows of a draft in the drafter's own cache."""
     _captured: tuple[Tensor, ...]
     """The states of the last forward. Each layer has a tensor [nodes, hidden]."""
     _missing: AcceptedPath
@@ -80,7 +80,7 @@ class PathDrafter(Drafter):
         return (forward.hidden,)
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
-        """The inputs of a draft: the committed length [], the missing path, and captured states.
+        """Inputs of a draft: the committed length [], the missing path, and captured states.
 
         Their order is end, path, token ids, last, and then the states of each layer.
         """
@@ -120,7 +120,7 @@ ModelT = TypeVar("ModelT", bound=FeatureModel)
 
 
 class FeatureDrafter(PathDrafter, Generic[ModelT]):
-    """Feeds the features of every committed token to a model with a cache of its own.
+    """Feeds features of every committed token to a model with a cache of its own.
 
     `num_scratch` bounds the rows of a draft in the model's cache. `depth` bounds the depth of the
     drafter's own trees.

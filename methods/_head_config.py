@@ -141,7 +141,7 @@ EAGLE = HeadFormat()
 
 
 def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> HeadConfig:
-    """Read the config of a head, and rename the checkpoint's keys to the internal keys.
+    """Read the config of a head, and rename the checkpoint's keys to internal keys.
 
     Raises:
         CheckpointError: a field asks for arithmetic that is not supported, or contradicts another
@@ -272,7 +272,7 @@ def _speculators_layer_config(
     checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any],
     head_format: HeadFormat,
 ) -> dict[str, Any]:  # fmt: skip
-    """The fields of the decoder layers, with defaults. Refuses unsupported heads and layers."""
+    """Fields of the decoder layers, with defaults. Refuses unsupported heads and layers."""
     kind = raw["speculators_model_type"]
     if kind != head_format.name:
         raise checkpoint.error(f"has speculators_model_type {kind!r}, which is not supported")

@@ -99,7 +99,7 @@ class DFlashModel(FeatureModel):
     def logits(
         self, context: Tensor, tokens: Tensor, rows: Tensor, end: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """The logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
+        """Logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
 
         The other arguments are those of `DraftStack.fill_block`.
         """
@@ -161,10 +161,9 @@ class DFlash(ParallelDrafter[DFlashModel]):
 
 
 def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) -> tuple[int, ...]:
-    """The target layers whose inputs the head reads, in increasing order.
+    """Target layers whose inputs the head reads, in increasing order.
 
-    In speculators' layout, the config names layers by their inputs (0 is the first layer's input).
-    In other layouts, it names them by their outputs.
+    The config names their inputs in speculators' layout (0 is the first layer's), or else outputs.
     """
     name = _OUTPUT_IDS
     lowest = -1  # the output of layer -1 is the input of layer 0

@@ -91,7 +91,7 @@ class Prefix:
         return ()
 
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
-        """Feed rows [n, hidden] up to `end` []. Returns the output [1, hidden] of row `last` [1]."""
+        """Feed rows [n, hidden] up to `end` []. Returns the output [1, hidden] of `last` [1]."""
         attended = self._ops.norm(hidden, self._input_norm)
         start = end - 1 - last[0]
         out = self.stack.feed(hidden, attended, start, last, cache_span)

@@ -118,7 +118,7 @@ class Medusa(PathDrafter):
     def _read(
         self, checkpoint: Checkpoint, num_heads: int, num_blocks: int, has_bias: bool
     ) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
-        """The blocks and the projections [heads, vocab, hidden] of the heads that the tree needs.
+        """Blocks and projections [heads, vocab, hidden] of the heads that the tree needs.
 
         A block is a weight [heads, hidden, hidden] and a bias [heads, hidden] or None.
         """

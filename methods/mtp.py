@@ -177,7 +177,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         self.model.read(*self._unread(state))
 
     def _unread(self, state: State) -> tuple[Tensor, Tensor]:
-        """The features and tokens of the pairs that the layer has not read, without padding."""
+        """Features and tokens of the pairs that the layer has not read, without padding."""
         count = state.num_committed - self.model.cache.length
         path, tokens, _ = self._missing
         return self._captured[0].index_select(0, path[:count]), tokens[:count]

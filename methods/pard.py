@@ -61,7 +61,7 @@ class Pard(DraftModelDrafter):
         self._pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:
-        """Draft a chain in one pass over the missing tokens and the masks after them."""
+        """A chain from one pass over the missing tokens, then the masks."""
         model = self._model
         count = min(self._num_tokens, state.remaining - 1)
         if count < 1:

@@ -57,7 +57,7 @@ class Table:
         self._kept_rows.copy_(self._unknown)
 
     def fill(self, root: Tensor) -> tuple[Tensor, ...]:
-        """The tokens [nodes] of the tree below `root` [1]."""
+        """Tokens [nodes] of the tree below `root` [1]."""
         tokens = root
         successors = self._rows.view(-1)
         for parents, ranks in zip(self._parents, self._ranks, strict=True):

@@ -14,7 +14,7 @@ NUM_MATCHES = 5000
 """Largest number of occurrences that are counted in a step."""
 
 Tokens = tuple[int, ...]
-"""The tokens from the root to a node, without the root's token."""
+"""Tokens from the root to a node, without the root's token."""
 
 
 @dataclass(frozen=True, slots=True)

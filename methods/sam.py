@@ -113,7 +113,7 @@ class SamDecoding(Drafter):
         return self._other.propose(state)
 
     def _copied(self) -> list[int]:
-        """The continuation of the longest match, or an empty list if no match is long enough."""
+        """The continuation of the longest match, empty if it is not long enough."""
         options, token_ids = self._options, self._occurrences.token_ids
         # The earliest end of a match of each length, while something follows it.
         first_ends = (ends[0] for ends in self._occurrences.ends(token_ids))
@@ -138,7 +138,7 @@ class SamDecoding(Drafter):
         self._other.forget()
 
     def bytes_read(self, num_nodes: int) -> float:
-        """Bytes that the other drafter reads, if a tree has one of its sizes, or else a copied step.
+        """The other drafter's bytes, if a tree has one of its sizes. Otherwise the step is a copy.
 
         In a copied step, a draft model still reads the tokens, but its head is not used.
         """

@@ -148,8 +148,7 @@ class Suffix(Drafter):
     ) -> Iterator[tuple[int, list[int]]]:
         """The tokens at `ends`, each with the ends after it, the most frequent token first.
 
-        Of equally frequent tokens, the one whose last occurrence is earliest comes first. If drafts
-        are chains, there is only the first token.
+        Of equally frequent tokens, the one whose last occurrence is earliest comes first.
         """
         next_ends: dict[int, list[int]] = {}  # ends after each next token
         for end in ends:
@@ -160,7 +159,7 @@ class Suffix(Drafter):
 
 
 def _most_frequent_first(successor: tuple[int, list[int]]) -> tuple[int, int]:
-    """The sort key of a token and the ends after it."""
+    """Sort key of a token and the ends after it."""
     _, ends = successor
     return -len(ends), ends[-1]
 

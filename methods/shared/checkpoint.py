@@ -85,10 +85,7 @@ class Checkpoint:
         return iter(self._tensors)
 
     def rename(self, *prefixes: tuple[str, str]) -> None:
-        """Replace published prefixes of keys by internal ones. Errors name the published keys.
-
-        Each of `prefixes` is (published, internal).
-        """
+        """Replace `prefixes` (published, internal) of keys. Errors name the published keys."""
         for published, internal in prefixes:
             for key in [key for key in self._tensors if key.startswith(published)]:
                 new_key = internal + key.removeprefix(published)
@@ -171,7 +168,7 @@ class Checkpoint:
         return next(n for n in itertools.count() if key(n) not in self._tensors)
 
     def note_zeros(self, key: str, tensor: Tensor) -> None:
-        """Add a note if this tensor, which has the name `key`, is all zeros."""
+        """Add a note if the tensor of that name is all zeros."""
         if not tensor.any():
             self.notes.append(
                 f"Its {self.published(key)} is all zeros, so its drafts are useless. Copy or "
@@ -224,7 +221,7 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 def read_tensors(
     method: str, folder: Path, file_names: tuple[str, ...], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """The tensors of the first file in `file_names` that exists, whole or in shards."""
+    """Tensors of the first file in `file_names` that exists, whole or in shards."""
     weights = find_weights(folder, file_names)
     if not weights.paths:
         raise CheckpointError(

@@ -102,10 +102,7 @@ class Datastore:
         return size, self._continuation(int(starts.min()) + size, length)
 
     def _positions(self, context: Sequence[int]) -> NDArray[np.int32]:
-        """The positions at which `context` occurs, sorted by what follows.
-
-        It has at most `SORTED_BY` tokens.
-        """
+        """Where `context`, of at most `SORTED_BY` tokens, occurs. Sorted by what follows."""
         size = len(context)
         context_ids = list(context)
 

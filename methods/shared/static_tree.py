@@ -226,7 +226,7 @@ def _levels(path_of: list[Ranks], parents: list[int], layout: TreeLayout) -> Ite
 
 
 def _num_candidates(path_of: list[Ranks]) -> int:
-    """Number of draft tokens that are needed after an expander: the largest rank plus one."""
+    """Draft tokens needed after an expander: one more than the largest rank."""
     return 1 + max(path[-1] for path in path_of if path)
 
 

@@ -52,7 +52,7 @@ class StoredPool(NamedTuple):
         return {path: row for row, path in enumerate(paths)}
 
     def depth_of(self, token_ids: Sequence[int]) -> int:
-        """The length of the longest prefix of `token_ids` that is a path in the pool."""
+        """Length of the longest prefix of `token_ids` that is a path in the pool."""
         rows, path = self.rows(), tuple(token_ids)
         for depth, token in enumerate(path):
             row = rows.get(path[:depth])
