@@ -164,7 +164,7 @@ class Summary:
         return not self.escaped and not self.missed and len(self.alarms) <= MAX_ALARMS
 
     def lines(self) -> Iterator[str]:
-        """The lines of the summary: counts of bugs, of false alarms, and of seconds."""
+        """Lines with the counts of bugs, alarms and seconds."""
         yield f"bugs: {self.num_bugs}; the contract misses {_listed(self.escaped)}"
         yield (
             f"of the {len(self.in_outputs)} bugs that show in outputs, the audit misses "

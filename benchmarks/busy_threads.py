@@ -22,7 +22,6 @@ from specbench.analysis.records import make_table
 
 NUM_IDLE, NUM_BUSY = 20, 5
 HEAD_START_S = 4.0
-"""Seconds from the start of the program to the start of the run."""
 ARGUMENTS = "--method vanilla --dataset gsm8k,alpaca --limit 1 --max-new-tokens 48 --repeats 1"
 
 

@@ -57,7 +57,7 @@ class Job:
 
 
 Client = Callable[[Job], Path]
-"""Measures a server and returns the path of its result."""
+"""Measures a server and returns its result."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def load(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
 
 
 def bursts(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
-    """Noise that makes 5 % of the completions take 3 times as long."""
+    """5 % of the completions take 3 times as long."""
     return np.where(generator.random(shape) < 0.05, np.log(3.0), 0.0)
 
 
@@ -92,7 +92,7 @@ def by_pass(sd: float) -> Noise:
 
 
 def by_run(sd: float) -> Noise:
-    """Noise that each method has in each run. It is the same in all passes of the run."""
+    """Noise of each method in each run, the same in all passes of the run."""
     return lambda generator, shape: generator.normal(0, sd, (shape[0], 1, 1, shape[3]))
 
 
@@ -253,7 +253,7 @@ def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
 
 
 def main() -> None:
-    """Simulate runs, and print the tables."""
+    """Simulate and print."""
     num_runs = 40 if "--short" in sys.argv else NUM_RUNS
     print(f"{num_runs} runs per number: % covered / with a false colour / sentence\n", flush=True)
     tables = (table, sequential, two_passes, power)

@@ -69,7 +69,7 @@ def _renamed(key: RecordKey, number: int, repeat: int) -> RecordKey:
 
 
 def alarms(run: Run, records: Sequence[Record]) -> set[str]:
-    """The rules about cheats that fire on these records, which are drawn from the run."""
+    """The rules about cheats that fire on these records of a run."""
     return {warning.key for warning in find_cheats(make_table(records), run.header)}
 
 

@@ -90,7 +90,7 @@ def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:
 
 
 def _lengths(generator: np.random.Generator, num_tokens: int, mat: float) -> tuple[int, ...]:
-    """Tokens per step, which sum to `num_tokens`. Their mean is about `mat`."""
+
     if mat <= 1.2:
         return (1,) * num_tokens
     drawn = 1 + generator.poisson(mat - 1, num_tokens)
@@ -132,7 +132,7 @@ def is_blamed(gate: CheckedRun, method: str) -> bool:
 
 
 def main() -> None:
-    """Simulate pairs of runs, and print the error rates."""
+    """Simulate and print."""
     num_pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     default = Allowed(max_mismatch=0.1)
     at_zero = Allowed(max_slowdown=0.0, max_mat_drop=0.0, max_mismatch=0.1)

@@ -78,7 +78,7 @@ EXPECTED = {
 
 
 class Seen(NamedTuple):
-    """The evidence of drafts that a server reports."""
+    """Evidence of drafts that a server reports."""
 
     has_counters: bool
     """True if the server has counters of all drafts since its start."""

@@ -1,4 +1,4 @@
-"""Every kernel, with the arguments that it has in a decoding step of a 13B model in bfloat16."""
+"""Every kernel with the arguments of a decoding step of a 13B model in bfloat16."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Case:
     what: str  # its purpose
     kernel: Any
     arguments: Mapping[str, Any]  # the type or value of each argument
-    options: Mapping[str, int] = field(default_factory=dict)  # of the launch
+    options: Mapping[str, int] = field(default_factory=dict)
     resident: int = 1  # programs that a processor must hold at once
-    spilled: int = 0  # bytes of stack that the compiler may use
+    spilled: int = 0  # bytes of stack that a compiler may use
 
 
 PROJECT = {

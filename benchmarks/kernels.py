@@ -114,7 +114,7 @@ def _compiled(case: Case, capability: str) -> Any:
 
 
 def usage(compiled: Any) -> tuple[int, int]:
-    """The registers per thread and the bytes of stack that a compiled kernel uses."""
+    """Registers per thread and bytes of stack of a compiled kernel."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])

@@ -71,7 +71,7 @@ class Layer:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the operations, and print the table."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> None:
-    """Print the table of operations. If `out` is given, write each measurement to it."""
+    """Print the table of operations, and write each measurement to `out`."""
     device, dtype = torch.device(given.device), getattr(torch, given.dtype)
     ways = _ways(device, dtype)
     fastest = bandwidth(device)
@@ -135,7 +135,7 @@ def _cell(seconds: float, share: float | None) -> str:
 
 
 def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
-    """The sets of operations to compare, by name. The set that a run would use comes first."""
+    """Sets of operations by name; the set that a run would use comes first."""
     if device.type == "cpu":
         return {"torch": Ops()}
     ops = pick_ops(device, dtype)
@@ -167,8 +167,7 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
         )
 
     layers = [new_layer()]
-    # The smallest matrix, `o`, decides: its operation reads only this matrix of each layer. All of
-    # them together must be at least four times as large as the device's cache.
+    # All matrices `o`, the smallest ones, must exceed the cache together, with a factor of four.
     least = max(LEAST_BYTES, 4 * cache_bytes(device))
     while len(layers) * layers[0].o.nbytes < least and len(layers) < shape.num_layers:
         layers.append(new_layer())

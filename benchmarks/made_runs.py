@@ -12,10 +12,7 @@ from specbench.log.store import HEADER, read_run
 
 
 def run_of(path: Path, arguments: str, *, is_busy: bool = False) -> Run:
-    """The run in the folder `path`, made by `specbench run` with these arguments if it is missing.
-
-    If `is_busy`, another program keeps all cores busy while the run is made.
-    """
+    """The run in a folder. If it is missing, make it, with all cores kept busy if `is_busy`."""
     if not (path / HEADER).is_file() or read_run(path).header.status != "complete":
         command = [sys.executable, "-m", "specbench", "run", *arguments.split()]
         with neighbour(is_busy, ALL_CORES):

@@ -91,10 +91,7 @@ def prompt_ids(text: str) -> tuple[int, ...]:
 def rates(
     programs: Mapping[str, Complete], prompts: Sequence[Sequence[int]], rounds: int
 ) -> dict[str, float]:
-    """Measure the tokens per second of each program.
-
-    In each round, all programs complete a prompt before any program gets the next prompt.
-    """
+    """Tokens per second of each program. All of them complete a prompt before the next prompt."""
     seconds, tokens = dict.fromkeys(programs, 0.0), dict.fromkeys(programs, 0)
     for turn in range(rounds):
         for prompt in prompts:
@@ -108,10 +105,9 @@ def rates(
 
 
 def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str]:
-    """A table of tokens per second, as lines of Markdown.
+    """Tokens per second in Markdown. Busy machines also have their share of the idle speed.
 
-    The key of a cell is its number of threads, and True if the machine was busy. A busy machine's
-    speed is also shown as a share of the idle machine's.
+    The key of a cell is its number of threads, and True if the machine was busy.
     """
     heads = [
         f"{count} thread{'s' * (count > 1)}, {'busy' if is_busy else 'idle'}"

@@ -89,10 +89,9 @@ def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
 
 
 def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
-    """The figures of a planted bug.
+    """Say if a planted bug is found by its check and, if it shows in outputs, by the audit.
 
-    They say whether the bug's check finds it. If the bug shows in outputs, they also say whether
-    the audit finds it. P-values are corrected for NUM_CHECKS tests.
+    P-values are corrected for NUM_CHECKS tests.
     """
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():

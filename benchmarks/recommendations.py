@@ -23,7 +23,7 @@ from specbench.analysis.stats.estimates import Estimate
 BASE = 1.3
 """True speedup of the slowest method."""
 STEPS = (0.0, 0.03, 0.1, 0.3)
-"""Relative differences between the speedups of one method and the next faster one."""
+"""Differences between one method and the next faster one."""
 DESIGNS = (Design("1 pass"), Design("3 passes", 1, 3))
 NOISE_NAMES = (
     "no other noise",

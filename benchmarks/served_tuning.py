@@ -36,12 +36,12 @@ from specbench.tune.served.measuring import PASSES, tune_methods
 from specbench.tune.served.run_bench import SHORT_TOKENS
 
 LOADS = (1, 4, 16, 64)
-"""Measured loads, in requests at once."""
+"""Requests at once."""
 BETWEEN = (2, 8, 32)
 """Loads that are not measured."""
 NUM_CASES = 20
 NUM_TASKS = 6
-"""Number of blocks that a number of draft tokens gets at each load in one pass."""
+"""Blocks that each number of draft tokens gets at each load in one pass."""
 NOISE = 0.05
 """Standard deviation of the logarithm of a block's time."""
 NUM_ANSWERS = 64
@@ -221,7 +221,7 @@ def outcomes(num_cases: int, seed: int = 0, drift: float = 0.0) -> Iterator[Outc
 
 
 def main(num_cases: int = NUM_CASES, drift_percent: int = 0) -> None:
-    """Print the outcome of each case, and the counts over all cases."""
+    """Print the outcomes of cases, and their shares."""
     all_outcomes = list(outcomes(num_cases, drift=drift_percent / 100))
     print(f"requests at once: {', '.join(map(str, LOADS))}; K chosen (truly best)")
     for number, outcome in enumerate(all_outcomes, start=1):

@@ -113,10 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def llama_cpp(stack: ExitStack, given: argparse.Namespace, threads: int) -> LlamaCpp | None:
-    """A function that measures llama.cpp's seconds per token after a prompt.
-
-    None if no GGUF file is given.
-    """
+    """A function that measures llama.cpp's seconds per token. None without a GGUF file."""
     if given.gguf is None:
         return None
     flags = ("--threads", threads, "--threads-batch", threads)
@@ -227,10 +224,7 @@ def table(
 def line_of_rows(
     num_rows: int, times: Mapping[tuple[str, int], Sequence[Timed]], limit_s: float
 ) -> str:
-    """The table's line for steps of `num_rows` rows.
-
-    A key of `times` is the name of the operations ("ours" or "torch") and the number of rows.
-    """
+    """The line for steps of `num_rows` rows. A key of `times` is "ours" or "torch", and rows."""
     native_times, vanilla_times = times["ours", num_rows], times["ours", 1]
     ratios = [
         timed.step_s / base.step_s for timed, base in zip(native_times, vanilla_times, strict=True)

@@ -17,7 +17,7 @@ NEEDED = {
 
 
 def missing() -> list[str]:
-    """The names of needed packages that are not installed."""
+    """The packages that are not installed."""
     return [package for module, package in NEEDED.items() if find_spec(module) is None]
 
 

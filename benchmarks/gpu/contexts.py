@@ -78,7 +78,7 @@ class RandomWeights:
 @torch.inference_mode()
 @without_cudnn_attention()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and write the figures of each context as a line of JSON."""
+    """Measure, and write the figures of each context."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="llama3-8b")
     parser.add_argument("--device", default="cuda")

@@ -29,11 +29,11 @@ ADDED_WORDS = {
     "layers": ("--rows", "1"),
     "products": ("--rows", "2", "--cached", "16"),
 }
-"""Words that are added at the end of a command. The key is the kind of row."""
+"""Words that commands have at their end, by the kind of row."""
 USUAL_S = 200.0
 """Usual seconds of a row. The limit is three times as long, which is enough on a busy machine."""
 LAYERS_OF = REAL_MODEL
-"""The model whose layers are timed, because tiny's card has no shape."""
+"""The model whose layers are timed: tiny has no shape."""
 
 
 def small(row: Row) -> Row:

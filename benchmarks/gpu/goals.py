@@ -22,7 +22,7 @@ GOAL_CARD = "H100"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on figures of runs. `row` and `figure` are patterns for names of rows and figures."""
+    """A bound on figures of runs; `row` and `figure` are patterns of names."""
 
     text: str
     row: str
@@ -57,7 +57,7 @@ GOALS = (
     Goal("captures while samples are timed", "*", "num_late", "=", 0, is_bug=True),
 )  # fmt: skip
 SHORT_PROMPT = 64
-"""Largest number of tokens of a short prompt."""
+"""Most tokens of a short prompt."""
 
 
 @dataclass(frozen=True, slots=True)

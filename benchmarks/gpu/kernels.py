@@ -38,10 +38,8 @@ from specbench.types import Shape
 
 ROWS = (1, 6, 10, 16, 26, 60, 64)
 """Numbers of rows in steps. A kernel may have variants for one row and for multiples of 16."""
-CACHED = 500
-"""Number of rows in the cache."""
-TOP = 10
-"""Number of tokens of a top-k."""
+CACHED, TOP = 500, 10
+"""Rows in the cache, and tokens of a top-k."""
 PROCESSORS = 132
 """The number of processors of an H100, which is assumed if there is no GPU."""
 NOWHERE = torch.device("meta")

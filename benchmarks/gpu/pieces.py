@@ -14,7 +14,7 @@ _AGAIN = "Send the pieces again."
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a large file, which is stored in a file of its own."""
+    """A part of a file, in a file of its own."""
 
     name: str
     sha256: str

@@ -24,7 +24,7 @@ COLD = 3
 model.
 """
 LEAST_S = 90.0
-"""No run begins with fewer seconds left, because it could not load its model."""
+"""No run begins with less time left: it could not load its model."""
 
 
 class Figures(NamedTuple):
@@ -41,10 +41,10 @@ PASSED_TESTS = Figures("log.txt", r"\b[1-9]\d* passed")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the suite. It is a run if it has a `spec`, and a command otherwise.
+    """A run if it has a `spec`, or else a command, in which "{}" stands for the row's folder.
 
-    In a command, "{}" stands for the row's folder. `settles` is the purpose of the row. A row
-    usually takes `usual_s` seconds. A command begins only if the call has that much time left.
+    `settles` is the purpose of the row, which usually takes `usual_s` seconds. A command begins
+    only if the call has that much time left.
     """
 
     name: str
@@ -141,7 +141,7 @@ def check_figures(row: Row, folder: Path) -> None:
 
 
 def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, Any]]:
-    """The last line of each row, by the row's name, among the rows that ran with these settings."""
+    """The last line of each row that ran with these settings, by the row's name."""
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     lines = text.splitlines(keepends=True)
     ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not half a line

@@ -26,14 +26,13 @@ TESTS = {
         "--ignore=tests/engine/kernels",
     ),
 }  # fmt: skip
-"""Arguments of pytest for each row of tests. They test captures, and races of overlapped launches.
-"""
+"""pytest's arguments for each row of tests: of captures, and of races of overlapped launches."""
 SELECTED = "(gpu or kernels) and not (compile or native)"
 """Expression of pytest's -k for the tests that need a GPU, and the tests of kernels that use it."""
 TASK = ("gsm8k",)
 """The task of the runs that only explain other runs."""
 RECORDED_PROMPTS = 4
-"""Prompts per task in the run to record. 28 answers per method already give an error of 0.4 %."""
+"""Prompts per task of the run to record: 28 answers per method already give 0.4 %."""
 METHODS = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
     "recycling", "sam", "suffix",
@@ -118,7 +117,7 @@ def _preparing(given: argparse.Namespace) -> list[Row]:
 
 
 def _checked(name: str, spec: RunSpec, settles: str, run_s: float, audit_s: float) -> list[Row]:
-    """The row of a run, and the row that audits its tokens."""
+    """A run, and the audit of its tokens."""
     run = f"run-{name}"
     return [Row(run, settles, run_s, spec), _audit(run, audit_s)]
 
@@ -253,7 +252,7 @@ def _layers(model: str, given: argparse.Namespace) -> list[Row]:
 
 
 def _of_model(model: str, given: argparse.Namespace) -> list[Row]:
-    """The rows of a further model: a run of every method, its audit, and the model's layers."""
+    """The rows of a further model: every method, its audit, its layers."""
     spec = _spec(model, given)
     checked = _checked(Path(model).name, spec, "every method against its bandwidth bound", 200, 100)
     return [*checked, *_layers(model, given)]

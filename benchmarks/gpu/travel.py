@@ -43,10 +43,9 @@ KERNELS = "triton"
 
 
 def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """The files that are sent, and the bytes of each.
+    """The files that are sent, with their bytes: git's, new ones it does not ignore, and `carried`.
 
-    These are the files of git, new files that git does not ignore, and the paths in `carried`. All
-    paths are relative to the repository's root.
+    Paths are relative to the repository's root.
     """
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
@@ -61,9 +60,7 @@ def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, 
 
 
 def size_text(root: Path, carried: Sequence[str] = ()) -> str:
-    """A text with the size of the files that are sent, the largest folders, and a warning if the
-    size is near the limit.
-    """
+    """The size of the files that are sent, and the largest folders. Warns near the limit."""
     by_folder: Counter[str] = Counter()
     for path, num_bytes in travelling(root, carried):
         by_folder["/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]] += num_bytes
@@ -136,7 +133,7 @@ def pack(results: Path, folder: Path) -> pieces.Manifest:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the commands that the module's docstring shows."""
+    """Run a command of the usage above."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     command = words[words.index("--") + 1 :] if "--" in words else []
     given = _parse(words[: words.index("--")] if "--" in words else words)

@@ -29,7 +29,7 @@ class Sweep:
     profile: Profile
     model: CostModel
     weighed: Mapping[str, DataFrame]
-    """The weights of each setting's costs. A frame has a row per sample."""
+    """The weights of each setting's costs, a row per sample."""
     run: Run
 
     @cached_property
@@ -89,10 +89,8 @@ class Row(NamedTuple):
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Logarithmic errors of the speedup and the MAT.
-
-        The order is: the whole error of the speedup, its part from other prompts, its part from
-        wrong costs, and the error of the MAT.
+        """Logarithmic errors: of the speedup, its part from other prompts, its part from wrong
+        costs, and of the MAT.
         """
         return (
             math.log(self.measured / self.predicted),
@@ -103,7 +101,7 @@ class Row(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """The settings of a method that are measured again, interleaved."""
+    """Settings of a method that are measured again, interleaved."""
 
     by_prediction: str
     """The setting with the best predicted speedup."""

@@ -24,10 +24,7 @@ PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 
 
 def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> dict[str, DataFrame]:
-    """Choose settings of each method, and return their weights.
-
-    The paper's setting comes first if the curve covers it. The others are drawn at random.
-    """
+    """The weights of each method's paper setting, if the curve covers it, and of random ones."""
     draw = Random(0)
     num_per_method = math.ceil(num_settings / max(1, len(model.curve.methods)))
     weighed: dict[str, DataFrame] = {}
@@ -36,7 +33,7 @@ def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> d
         of_method: dict[str, DataFrame] = {}
         for setting in [paper, *draw.sample(others, len(others))]:
             (method,) = profile.methods_of([setting])
-            with suppress(UserError):  # the curve does not cover this setting
+            with suppress(UserError):  # the curve ends before it
                 walks = replay(profile, setting)
                 of_method[setting] = weigh(walks, model, label, method.options.as_dict())
             if len(of_method) == num_per_method:

@@ -39,10 +39,7 @@ def curve_in(folder: Path, engine_plan: EnginePlan, minutes: float, progress: Li
 
 
 def run_in(folder: Path, plan: Plan, progress: Lines) -> Run:
-    """The ordinary run of all prompts that is stored in a folder. A missing run is made.
-
-    An unfinished run is continued, with the number of passes in its header.
-    """
+    """The stored run of all prompts. A missing run is made, and an unfinished run is continued."""
     if (folder / HEADER).is_file():
         stored = read_run(folder)
         if stored.header.status == "complete":

@@ -32,7 +32,7 @@ ERROR_NAMES = (
     "by the cost",
     "of the MAT on the same prompts",
 )
-"""Names of the four numbers in `Row.errors`, as the table shows them."""
+"""Names in the table of the four numbers in `Row.errors`."""
 
 
 def table_lines(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
@@ -112,10 +112,7 @@ def coverage(sweep: Sweep) -> Iterator[float]:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """The lines of the second measurement.
-
-    They compare the speed of each pick with the sweep's best setting, and with the paper's setting.
-    """
+    """Lines that compare each pick's second measurement with the sweep's best, and the paper's."""
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:

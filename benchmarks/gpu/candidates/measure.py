@@ -53,7 +53,7 @@ class Way(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and write a line of JSON for each operation."""
+    """Measure, and write a line per operation."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="vicuna-13b")
     parser.add_argument("--device", default="cuda")

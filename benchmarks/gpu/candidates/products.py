@@ -22,10 +22,7 @@ MOST_TILES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The sizes of a launch. A tile has `block_out` rows of the weight.
-
-    A step multiplies `block_in` columns of a tile.
-    """
+    """Sizes of a launch. A tile has `block_out` rows; each step multiplies `block_in` columns."""
 
     block_out: int
     block_in: int
@@ -62,10 +59,7 @@ LAUNCHES = {
         Launch(128, 64, 8, 4),
     ),
 }
-"""The launches that are compared, by the number of rows of x, rounded up to a power of two.
-
-A step reads 16 or 32 KiB of a tile.
-"""
+"""The launches to compare, by the block's number of rows. A step reads 16 or 32 KiB of a tile."""
 
 
 def block_rows_of(num_rows: int) -> int:
@@ -109,10 +103,7 @@ class StreamOps(TritonOps):
         return self._gate(self.project(x, weight, bias, norm=norm), act)
 
     def stream(self, x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
-        """The product [n, output] of x [n, input] and weight [output, input].
-
-        If `residual` [n, output] is given, the product is added to it in place.
-        """
+        """The product of x [n, input] and weight [output, input], added to `residual` if given."""
         launch, num_rows = self._product, len(x)
         num_out, size = weight.shape
         block_rows = block_rows_of(num_rows)
