@@ -1,13 +1,13 @@
 /* Operations of decoder layers over few rows on a CPU: see `native_ops.py`.
  *
- * Weights and activations are float32, or bfloat16 with -DHALF=1; sums are float32.
+ * Weights and activations are float32, or bfloat16 with -DHALF=1. Sums are float32.
  *
- * A row's result does not depend on the other rows of a call: every sum runs in one order, whatever
- * the number of rows or threads. So a tree's logits are, bit by bit, those of the same tokens one
- * at a time.
+ * A row's result does not depend on the other rows of a call. Every sum has the same order for any
+ * number of rows or threads. So a tree's logits are, bit by bit, those of the same tokens one at a
+ * time.
  *
- * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions. Products
- * in bfloat16 use the tiles of processors that have them (AMX).
+ * Vectors are those of GCC and Clang, and the compiler maps them to the machine's instructions.
+ * Products in bfloat16 use tiles if the processor has them (AMX).
  */
 
 #include <omp.h>
@@ -44,7 +44,7 @@ typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
 typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
 
 
-/* Keeps a vector that is used several times from being loaded as often. */
+/* Keeps a vector that is used several times in a register, so that it is loaded only once. */
 #if defined(__AVX512F__)
 #define IN_REGISTER(vec) __asm__("" : "+v"(vec))
 #elif defined(__AVX__)
@@ -56,7 +56,7 @@ typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_a
 #define INLINE static inline __attribute__((always_inline))
 #define ALONE static __attribute__((noinline))
 
-/* `call` for 1 to ROWS rows, whose number it knows as CONSTANT. */
+/* Run `call` for 1 to ROWS rows. In the call, their number is the constant CONSTANT. */
 #define CASE(n, call) \
     case n: { \
         enum { CONSTANT = n }; \
@@ -158,10 +158,11 @@ typedef struct {
     int member, size;
 } Team;
 
-/* Multiplications worth a second thread: of a single row, which waits for memory, and of more. */
+/* Numbers of multiplications that are worth a second thread: for a single row, which waits for
+ * memory, and for more rows. */
 enum { LEAST_OF_ONE = 600000, LEAST = 130000 };
 
-/* Run `call` by `threads`, or by this one if it is little work. It reads the variable `team`. */
+/* Run `call` in `threads` threads, or in this thread if it is little work. It reads `team`. */
 #define TOGETHER(rows, work, threads, call) \
     if ((threads) < 2 || (work) < ((rows) == 1 ? LEAST_OF_ONE : LEAST)) { \
         Team team = {0, 1}; \
@@ -276,7 +277,7 @@ typedef struct {
     float eps;
 } Norm;
 
-/* x / sqrt(mean(x^2) + eps) * weight in place, from element `offset` of the weight on. */
+/* x / sqrt(mean(x^2) + eps) * weight, in place. The weight is read from element `offset` on. */
 static void normalise(float *x, long size, Norm norm, long offset) {
     Vec squares = {0};
     long i = 0;
@@ -339,7 +340,7 @@ static void arrange(Factor *block, float *row, long size, long rows, long i) {
         for (int part = 0; part < STEP; part += WIDTH) put_factors(to + part, load(row + k + part));
 }
 
-/* out[(i * COLUMNS + j) * WIDTH] = x[i] . w[j], without what is left of `size` after whole STEPs;
+/* out[(i * COLUMNS + j) * WIDTH] = x[i] . w[j] over whole STEPs. The rest of `size` is left out.
  * `rows` is a constant after inlining. */
 INLINE void multiply(
     float *out, int rows, const Factor *x, const Stored *const *w, long size, long ahead
@@ -350,7 +351,7 @@ INLINE void multiply(
     long whole = size / STEP * STEP;
 #pragma GCC unroll 2
     for (long k = 0; k < whole; k += STEP, x += rows * STEP) {
-        if (ROWS < COLUMNS) { /* few registers: those of the rows stay, and one has weights */
+        if (ROWS < COLUMNS) { /* with few registers, the rows stay in them, and one register has weights */
             Factors values[ROWS];
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
@@ -424,7 +425,7 @@ INLINE Vec activated(Vec x, int kind) {
     return x / (1.0f + exponential(-inner));
 }
 
-/* The first `count` of WIDTH numbers, and no memory behind them. */
+/* The first `count` of WIDTH numbers. The memory after them is not touched. */
 INLINE Vec read_some(const Stored *from, long count) {
     Stored some[WIDTH] = {0};
     if (count == WIDTH) return read(from);
@@ -452,7 +453,7 @@ static void multiply_each(const Product *p, float *sums, const Stored **w, long 
     }
 }
 
-/* WIDTH sums of one row, which tiles leave `width` numbers apart. */
+/* The WIDTH sums of one row, which lie `width` numbers apart in tiles. */
 INLINE Vec sums_at(const float *from, long width) {
 #if HAS_TILES
     const Ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -463,9 +464,9 @@ INLINE Vec sums_at(const float *from, long width) {
 }
 
 #if HAS_TILES
-/* Tiles are registers of 16 rows of 64 bytes (AMX). The first COLUMNS have sums [WIDTH, rows], the
- * others STEP numbers of WIDTH columns of weights, and of a block's rows. */
-#define WEIGHTS 4 /* numbers of tiles: the assembler's, so no names of C */
+/* Tiles are registers of 16 rows of 64 bytes (AMX). The first COLUMNS tiles have sums [WIDTH, rows].
+ * The others have STEP numbers of WIDTH columns of weights, and of a block's rows. */
+#define WEIGHTS 4 /* the assembler's numbers of tiles, for which C has no names */
 #define FACTORS 5
 
 /* Linux keeps tiles only for processes that ask. */
@@ -497,8 +498,8 @@ static void arrange_pairs(Factor *block, float *row, long size, long rows, long 
     }
 }
 
-/* Add a STEP's products of stream `j`, a constant. What follows these weights is read next: it is
- * fetched ahead. */
+/* Add a STEP's products of stream `j`, which is a constant. The weights after these are fetched
+ * ahead, because they are read next. */
 #define ADD_TILE(j) \
     if (j < streams) { \
         long some = size - k < STEP ? size - k : STEP; \
@@ -550,8 +551,8 @@ static void multiply_tiles(
 }
 #endif
 
-/* `count` columns of the output from `from` on, at most WIDTH, and as many in each of `streams` that
- * begin `apart` from each other. `sums` has room for COLUMNS * WIDTH numbers of each row. */
+/* Compute `count` columns of the output (at most WIDTH) from column `from` on, in each of `streams`
+ * that begin `apart` columns from each other. `sums` has room for COLUMNS * WIDTH numbers per row. */
 static void strips(const Product *p, float *sums, long from, long count, int streams, long apart) {
     int is_gated = p->kind >= SILU;
     const Stored *w[COLUMNS];
@@ -585,8 +586,8 @@ static void strips(const Product *p, float *sums, long from, long count, int str
     }
 }
 
-/* All rows of x and the columns of the output from `from` to `to`. COLUMNS streams of weights are
- * read side by side. Each is long and without gaps, so the processor foresees what it will read. */
+/* Compute the output's columns from `from` to `to` for all rows of x. COLUMNS streams of weights are
+ * read side by side. Each is long and without gaps, so the processor can fetch it ahead. */
 static void columns_of(const Product *p, float *sums, long from, long to) {
     int streams = p->kind >= SILU ? COLUMNS / 2 : COLUMNS;
     long unit = has_tiles ? WIDTH : 1, apart = (to - from) / streams / unit * unit;
@@ -598,7 +599,7 @@ static void columns_of(const Product *p, float *sums, long from, long to) {
         strips(p, sums, from, to - from < unit ? to - from : unit, 1, 0);
 }
 
-/* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
+/* out = norm(x) W^T + bias. It is added to `out` (ADDED), or becomes act(gate) * up (SILU, GELU). */
 typedef struct {
     Product product; /* its `x` is not set */
     const Stored *x;
@@ -606,7 +607,7 @@ typedef struct {
     Norm norm;
 } Linear;
 
-/* The part of `team` for its columns of the output. Norms are computed by all: no thread waits. */
+/* Compute the columns of thread `team`. Each thread computes all norms, so that no thread waits. */
 static void linear(const Linear *l, Team team) {
     Product p = l->product;
     long share = (p.columns + team.size - 1) / team.size;
@@ -667,7 +668,7 @@ void product_each(
 
 /* ---- Best tokens ---------------------------------------------------------------------------- */
 
-enum { MOST = 64 }; /* tokens that are sought at most */
+enum { MOST = 64 }; /* largest number of tokens that are sought */
 
 typedef struct {
     const Stored *logits; /* [num, size], rows `stride` apart */
@@ -751,9 +752,9 @@ void best_tokens(
 
 /* ---- Attention ------------------------------------------------------------------------------ */
 
-/* Queries, keys and values qkv [num, width], and where to keep them: `rows` of a cache. `turns`
- * holds cosines and sines [2, dim] of each row, or of all if `turn_stride` is 0; sines of the first
- * half are negative. `norm` has a weight [heads, dim], if any. */
+/* Queries, keys and values qkv [num, width], and the `rows` of a cache that keep them. `turns` has
+ * the cosines and sines [2, dim] of each row, or of all rows if `turn_stride` is 0. Sines of the
+ * first half are negated. `norm` has a weight [heads, dim], or none. */
 typedef struct {
     Stored *qkv;
     long stride, num, num_queries, num_keys, dim;
@@ -871,7 +872,7 @@ INLINE void score(
     }
 }
 
-/* Scores of one query to shares of the keys, not yet divided by their sum. */
+/* Turn the scores of one query into shares of the keys, which are not yet divided by their sum. */
 static void weigh(const Attention *a, float *scores, long node, long padded) {
     long count = a->seen + a->own;
     for (long j = 0; j < a->own; j++) scores[a->seen + j] += value_of(a->bias[node * a->own + j]);
@@ -927,8 +928,8 @@ INLINE void mix_rows(
     BY_ROWS(rows, mix(a, CONSTANT, parts, shares, padded, values, mixed, totals))
 }
 
-/* Attention of `rows` of the group * num queries of key head `head`, from `first` on. `keys` are as
- * `turn` leaves them. */
+/* Attention of `rows` queries from `first` on, among the group * num queries of key head `head`.
+ * `keys` are as `turn` leaves them. */
 static void attend_block(
     const Attention *a, long head, long first, long rows, const Factor *keys, long length,
     float *memory
@@ -960,8 +961,8 @@ static void attend_block(
     }
 }
 
-/* Attention of a tree's rows over a cache; each thread has as many queries. `dim` is a multiple of
- * WIDTH. */
+/* Attention of a tree's rows over a cache. All threads have the same number of queries. `dim` is a
+ * multiple of WIDTH. */
 static void attention(const Attention *a, Team team) {
     long count = a->seen + a->own, length = padded(count, BESIDE * WIDTH);
     long size = padded(a->dim, STEP), turned = -1;
@@ -980,8 +981,8 @@ static void attention(const Attention *a, Team team) {
     }
 }
 
-/* Read the cached rows of the heads that `attention` needs in this thread. The processor foresees
- * what is read in this order, and not what attention reads. */
+/* Read the cached rows of the heads that `attention` needs in this thread. The processor can fetch
+ * them ahead in this order, but not in the order of attention. */
 static void fetch(const Attention *a, Team team) {
     enum { LINE = 64 / sizeof(Stored) };
     long of_head = a->group * a->num, all = a->num_kv * of_head;
@@ -1012,7 +1013,7 @@ typedef struct {
     double eps;
 } NormOf;
 
-/* `_Layer` of native_layers.py: pointers to weights, and NULL for what a layer lacks. */
+/* `_Layer` of native_layers.py: pointers to weights, or NULL for weights that a layer lacks. */
 typedef struct {
     const Stored *qkv, *qkv_bias, *o, *o_bias, *gate_up, *gate_up_bias, *down, *down_bias;
     NormOf norm, head_norm, mlp_norm;
@@ -1020,7 +1021,7 @@ typedef struct {
     double scale;
 } Layer;
 
-/* Layers over x [num, hidden], in place. `caches` are their rows of keys and values. `work` has room
+/* Run layers over x [num, hidden], in place. `caches` have their keys and values. `work` has room
  * for num * max(queries + keys + values + queries, inner) numbers. */
 typedef struct {
     const Layer *layers;
@@ -1100,9 +1101,9 @@ void run_layers(
 
 /* ---- Drafts --------------------------------------------------------------------------------- */
 
-/* `_Head` of native_layers.py: layers over a token and the output of its parent. The first reads
- * [token_norm(embedding) ; feature_norm(output)] and adds to the output; with `fc`, it reads fc of
- * both and adds to that. What a head lacks is NULL. */
+/* `_Head` of native_layers.py: layers over a token and its parent's output. The first layer reads
+ * [token_norm(embedding) ; feature_norm(output)], and adds its result to the output. With `fc`, it
+ * reads fc(both), and adds its result to fc(both). Parts that a head lacks are NULL. */
 typedef struct {
     const Layer *layers;
     int64_t count;
@@ -1112,8 +1113,8 @@ typedef struct {
     int64_t hidden, vocab_size, is_residual_normed;
 } Head;
 
-/* Levels of a tree. Of the candidates of the level before, each takes the `top_k` best as nodes
- * and finds `top_k` children of each, the candidates of the next. */
+/* A draft of several levels. The nodes of a level are the `top_k` best candidates of the level
+ * before. Each node has `top_k` children, which are the candidates of the next level. */
 typedef struct {
     const Head *head;
     Stored *const *caches;
@@ -1121,16 +1122,17 @@ typedef struct {
     const Stored *root;  /* [hidden], the output whose children are the first candidates */
     const Stored *turns; /* [positions, 2, dim] */
     double *scores;      /* [top_k + levels * top_k * top_k]; the first top_k are given */
-    int64_t *tokens;     /* of the same size, and given as far */
+    int64_t *tokens;     /* the candidates' tokens, as `scores` */
     int64_t *nodes;      /* [levels, top_k], places among the candidates of the level before */
     int64_t *rows, *ids; /* memory: [top_k], [top_k, top_k] */
     float *log_probs;    /* [top_k, top_k] */
-    Stored *outputs, *attended, *logits, *bias, *work; /* the first and the fourth of two levels */
+    Stored *outputs, *attended, *logits, *bias, *work; /* two levels of `outputs` and `bias` */
 } Draft;
 
 static const double TIE = 1e-9; /* a child is below its parent: see `_dynamic_tree.py` */
 
-/* Places of the `count` largest of `size` values, in order: the first of equals, NaN before all. */
+/* The places of the `count` largest of `size` values, in order. Of equal values the first wins, and
+ * NaN comes before all others. */
 static void largest(const double *values, long size, long count, int64_t *places) {
     long found = 0;
     for (long i = 0; i < size; i++) {
@@ -1157,7 +1159,7 @@ INLINE void normed(float *row, const Head *h, NormOf of) {
     if (norm.weight) normalise(row, h->hidden, norm, 0);
 }
 
-/* Choose the nodes of a level, whose parents' outputs are `above`, and make the layers' inputs. */
+/* Choose the nodes of a level, and make the layers' inputs. `above` are the outputs of parents. */
 static void choose(const Draft *d, long level, const Stored *above, Stored *x) {
     const Head *h = d->head;
     long k = d->top_k, size = h->hidden, first = level ? k + (level - 1) * k * k : 0;
