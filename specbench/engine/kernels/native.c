@@ -351,7 +351,7 @@ INLINE void multiply(
     long whole = size / STEP * STEP;
 #pragma GCC unroll 2
     for (long k = 0; k < whole; k += STEP, x += rows * STEP) {
-        if (ROWS < COLUMNS) { /* with few registers, the rows stay in them, and one register has weights */
+        if (ROWS < COLUMNS) { /* few registers: the rows stay in them, and one has weights */
             Factors values[ROWS];
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
