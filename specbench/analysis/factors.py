@@ -273,6 +273,7 @@ def _logs_of_units(
     units, unit_of_row = np.unique(pairs.units, return_inverse=True)
     number_of_turn = {turn: number for number, turn in enumerate({*pairs.turns})}
     turn_of_row = np.array([number_of_turn[turn] for turn in pairs.turns], dtype=np.intp)
+    # Its `has_row` is True at turns that all complete units have, also in incomplete units.
     complete = complete_units(unit_of_row, turn_of_row, len(units))
     # For each unit: factor -> effect, an array of one number. Empty for a unit that gets NaN.
     effects: list[dict[str, FloatArray]] = []

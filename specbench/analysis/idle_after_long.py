@@ -68,7 +68,8 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
                 "longest": int(longest),
                 "answers": int(is_long.sum()),
                 "drafts": int(num_after_long),
-                "mat": float(num_emitted.sum() / num_steps.sum()),  # after the other prompts
+                # after the other prompts; None if the server's counts contradict each other
+                "mat": float(num_emitted.sum() / num_steps.sum()) if num_steps.sum() else None,
             }
             yield RunWarning("idle_after_long", warning_numbers)
 

@@ -80,8 +80,8 @@ def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
     is requests/s within the bounds on latency that the user gave; `engine_mat` is 1 + accepted
     draft tokens / drafts, as engines define MAT. A time such as TTFT has columns for its mean and
     percentiles in seconds. `in_flight_mean` and `in_flight_most` are the mean and the largest
-    number of requests that the server worked on at once. `acceptance_rate_1` is the share of drafts
-    whose first token was accepted.
+    number of requests that the server worked on at once; 0 if they are unknown. `acceptance_rate_2`
+    is the share of drafts whose first two tokens were accepted.
     """
     if serving is None:
         return {}

@@ -16,7 +16,7 @@ from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, same_name, unknown_name
 from specbench.log.model import HUB_ID
 from specbench.methods import described
-from specbench.models.checkpoints import config_if_readable, count_parameters
+from specbench.models.checkpoints import config_if_readable, count_parameters, without_tilde
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -155,7 +155,7 @@ def find_model(name: str) -> ModelCard:
     models = known_models()
     if (known_name := same_name(name, models)) in models:
         return models[known_name]
-    path = Path(name).expanduser()
+    path = without_tilde(name)
     if name and path.is_dir():
         return _folder_card(path)
     if path.is_file() and is_gguf(path.name):

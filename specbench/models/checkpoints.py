@@ -76,6 +76,14 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
         return config
 
 
+def without_tilde(path: str) -> Path:
+    """Return a path with the home folder in place of `~`, or as it is if the user is unknown."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def config_if_readable(path: Path) -> dict[str, Any]:
     """Read the folder's config.json, or return {} if `read_config` refuses it."""
     try:

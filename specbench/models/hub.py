@@ -14,7 +14,7 @@ from specbench.engine.weight_files import WEIGHT_SUFFIXES, is_weight_name
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.model import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf
-from specbench.models.checkpoints import check_checkpoint, missing_files
+from specbench.models.checkpoints import check_checkpoint, missing_files, without_tilde
 
 LIST_LIMIT_S = 60.0
 """Seconds that the Hub may take to list a repository."""
@@ -137,7 +137,7 @@ def local_folder(repo: str, *, what: str) -> Path | None:
     Raises:
         CheckpointError: `repo` is neither.
     """
-    folder = Path(repo).expanduser()
+    folder = without_tilde(repo)
     if folder.is_dir():
         return folder
     if folder.is_absolute():

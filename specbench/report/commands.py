@@ -112,8 +112,8 @@ def _wrapped(arguments: Iterable[str]) -> str:
     """Return the command "specbench run", broken into lines of up to `_WIDTH` characters.
 
     All lines but the last end in a blank and a backslash, which do not count towards the width, and
-    all lines but the first are indented. An argument is a flag with its value, such as "--task
-    mtbench", and is never broken. If it is too long, it has a line of its own.
+    all lines but the first are indented. An argument is a flag with its value, such as "--dataset
+    mt_bench", and is never broken. If it is too long, it has a line of its own.
     """
     lines = ["specbench run"]
     for argument in arguments:

@@ -20,7 +20,7 @@ def imported_notes(run: RunMetrics) -> Iterator[Note]:
     # How the methods' files count tokens and steps, and how the publisher computes means.
     rules = [{"by": method, "rule": rule} for method, rule in imported.counting.items()]
     yield make_note("imported_counting", counting=rules, arithmetic=imported.arithmetic)
-    if imported.figures:  # the publisher's numbers in words, each with its rule
+    if imported.figures:  # computed by the publisher's rules, in words
         yield make_note("imported_figures", figures=[figure.text for figure in imported.figures])
     if imported.findings:  # sentences about counting and budgets in the files
         yield make_note("imported_findings", findings=[*imported.findings])

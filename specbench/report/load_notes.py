@@ -170,12 +170,14 @@ def _interval_text(interval: Interval) -> str | None:
     """Return the ends of an interval of loads in words.
 
     The ends 0 and infinity lie beyond the measured loads. The result is None if both ends do, on
-    the same side.
+    the same side. The interval from 0 to infinity is not one of these.
     """
-    if interval.low == interval.high:  # both ends are beyond the measured loads, on one side
+    if math.isinf(interval.low) or interval.high == 0:
         return None
     low = formats.at_least(3, interval.low)
     high = formats.at_least(3, interval.high)
+    if low == high:
+        return f"{low} requests"
     if interval.low == 0:
         return f"{high} requests or fewer"
     if math.isinf(interval.high):

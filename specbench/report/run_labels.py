@@ -52,7 +52,10 @@ def _tasks_text(tasks: Sequence[str]) -> str:
 
 def _option_text(option: Option, setting: Any) -> str:
     """Return an option with its value, such as "--limit 5", or "" if it has no value."""
-    value_text = option.write(setting).rpartition("/")[2]  # a path without its folder
+    value_text = option.write(setting)
+    is_one_word = not {*value_text} & {*' "{'}
+    if is_one_word:
+        value_text = value_text.rpartition("/")[2]  # a path without its folder
     if value_text in ("", "None"):
         return ""
     return f"{option.flag} {value_text}"

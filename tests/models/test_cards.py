@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.errors import UserError
 from specbench.models.cards import find_model, known_models, pick_dtype
 from specbench.models.memory import num_parameters
 from tests.models.making import make_checkpoint
@@ -33,6 +34,11 @@ def test_an_unknown_hub_id_is_a_model_without_a_card() -> None:
     card = find_model("org/some-model")
     assert (card.name, card.repo, card.is_known) == ("org/some-model", "org/some-model", False)
     assert (card.template, card.dtype, card.draft_weights) == (None, None, ())
+
+
+def test_a_folder_of_an_unknown_user_does_not_exist() -> None:
+    with pytest.raises(UserError, match="'~nosuchuser/x' does not exist"):
+        find_model("~nosuchuser/x")
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ CPU = "environment__cpu__model"
         ([{"spec__values__limit": 5}], ["tiny", "--limit 5"]),
         ([{OF_FILE: "/home/me/a.toml"}], ["--settings paper", "--settings a.toml"]),
         ([{"spec__values__seed": 1, "spec__values__top_p": 0.5}], ["--top-p 1", "--top-p 0.5"]),
+        ([{"spec__values__engine_args": ["-m", "a/b"]}], ["tiny", "--engine-args -m a/b"]),
         ([{"spec__values__methods": ["vanilla"]}], ["run first", "run second"]),
         ([{"model__label": "Other", CPU: "Small"}], ["tiny", "Other"]),
         ([{CPU: "Small"}], ["Example CPU 9000", "Small"]),

@@ -116,14 +116,14 @@ def _draw(report: Report) -> Figure:
     # Axes beyond the panels only fill the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            # None for vanilla, and for a method without numbers
+            # None for vanilla, and for a method that `report.labels` leaves out: without numbers
             if look := drafting_looks.get(method.method):
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
         _draw_equality(axes)  # the line, and vanilla's mark
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
-    # Names are placed last, where nothing else is drawn.
+    # Names are placed last, where they cover no mean, no interval and no other name.
     for axes, (_, run) in zip(axes_list, report.panels, strict=False):
         means = {  # by method, without those whose MAT or speedup is missing
             method.method: Mark(mean.mat.value, mean.speedup.value)
