@@ -314,7 +314,7 @@ def run_contract(
         say: prints a line of progress.
     """
     tests: list[AuditTest] = []
-    faults: list[str] = []  # messages of the method's errors, one per part that ended early
+    faults: list[str] = []  # "part of the contract: the error that ended it"
     parts = Parts(len(contract), say)
     for contract_test in contract:
         # the docstring's first line, up to a colon if it has one
@@ -324,7 +324,8 @@ def run_contract(
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)
         except SpecbenchError as error:
-            faults.append(error.message)
+            part_prefix = f"{contract_test.__name__}: "  # `containing` may have added it already
+            faults.append(part_prefix + error.message.removeprefix(part_prefix))
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)

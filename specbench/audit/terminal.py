@@ -60,8 +60,9 @@ def print_contract(method_audit: MethodAudit, console: Console, *, is_full: bool
 def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
     """The tests of a method's contract, its faults, and the result, as parts of a page.
 
-    With `is_full` there is a table of all tests, otherwise two lines per failed test. If tokens
-    were sampled, the last sentence is about the smallest difference that their tests would find.
+    With `is_full` there is a table of all tests, otherwise two lines per failed test, and a last
+    line that names --full. If tokens were sampled, a sentence after the result is about the
+    smallest difference that their tests would find.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
@@ -84,8 +85,10 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
         yield Line(
             f"Power: {POWER:.0%} of audits with {method_audit.num_tokens} sampled tokens would "
             f"find an error that moves a probability of {method_audit.smallest_tv:.3f} on average "
-            "to or from the likeliest token. --full shows every test."
+            "to or from the likeliest token."
         )
+    if not is_full:
+        yield Line("--full shows every test.")
 
 
 def _failure(name: str, reason: str) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -25,7 +25,8 @@ from specbench.engine.planting import plant
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
-from specbench.log.audit import MethodAudit
+from specbench.errors.kinds import ContractFault
+from specbench.log.audit import AuditTest, MethodAudit
 from specbench.types import Request
 from tests.support.bugs import BUGS, SOUND, Variant
 from tests.support.cheats import BUDGET, PROMPTS, DecodesInBuild, Honest
@@ -96,6 +97,21 @@ def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) 
     assert (result.status, result.fault, result.failures) == ("no difference", "", ())
     assert result.num_tokens >= 150
     assert result.smallest_tv is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ContractFault("The draft is not a tree: node 1"), "The draft is not a tree: node 1"),
+        (ValueError("node 1"), "ValueError: node 1"),
+    ],
+)
+def test_a_fault_begins_with_the_part_that_it_ended(error: Exception, message: str) -> None:
+    def broken(_: Subject) -> Iterator[AuditTest]:
+        raise error
+
+    result = run_contract("m", subject(SOUND[0]), contract=[broken])
+    assert result.fault.startswith(f"broken: {message}")
 
 
 def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(

@@ -49,7 +49,17 @@ def test_failed_tests_of_a_method_are_lines_with_the_message_below() -> None:
         "FAILED  answers: greedy",
         "        2 wrong answers in 4 (<= 0)",
         "FAILED: 3 of 4 tests of my_idea.",
+        "--full shows every test.",
     ]
+
+
+@pytest.mark.parametrize("smallest_tv", [None, 0.1])
+def test_full_is_advised_only_if_it_was_not_used(smallest_tv: float | None) -> None:
+    result = MethodAudit("x", 0.0, 0.0, num_tokens=300, smallest_tv=smallest_tv)
+    for is_full in (False, True):
+        shown = printed(partial(print_contract, result, is_full=is_full))
+        assert ("--full shows every test." in shown) is not is_full
+        assert ("Power: " in shown) is (smallest_tv is not None)
 
 
 def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> None:
