@@ -230,11 +230,10 @@ def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSid
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
     facts_of_run = {"model": run.header.model.name, "method": method, "task": task}
     if not run.header.imported:  # other tools' files need not name these
-        facts_of_run |= {
-            "temperature": f"{temperature:g}",
-            "requests at once": f"{load.concurrency or 1}",
-            "hardware": run.header.hardware_name,
-        }
+        facts_of_run["temperature"] = f"{temperature:g}"
+        if load.concurrency:  # 0 at a request rate, which sets no number of requests at once
+            facts_of_run["requests at once"] = f"{load.concurrency}"
+        facts_of_run["hardware"] = run.header.hardware_name
     return CellSide(
         label=label,
         numbers={name: number for name, number in numbers.items() if number is not None},

@@ -1,14 +1,19 @@
 """A cell of a published table compared with another one, or with a run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specbench.cli.app import app
 from specbench.errors import UserError
 from specbench.judge.published_cells import cells_table, compare_cells, find_cells, is_cell
+from specbench.log.run import NO_LOAD, Load
+from tests.analysis.run_factory import header, make_run, record
 from tests.judge.tables import RUN, write_table
+from tests.support.records import store
 
 SEED = "eagle2:vicuna-13b/eagle2/mt_bench"
 CSV = """table,temperature,model,method,task,tokens_per_s,load,repeat
@@ -63,6 +68,33 @@ def test_a_run_is_compared_by_its_method_on_the_cells_task() -> None:
         compare_cells([RUN, f"{SEED},temperature=0"], ("none", ""))
     with pytest.raises(UserError, match="1 sides"):
         compare_cells([SEED])
+
+
+@pytest.mark.parametrize(
+    ("loads", "load", "requests_at_once"),
+    [
+        ({}, NO_LOAD, "1"),
+        ({"concurrency": [8]}, Load(concurrency=8), "8"),
+        ({"request_rates": [2.0]}, Load(request_rate=2.0), None),
+    ],
+)
+def test_requests_at_once_are_a_fact_of_a_run_unless_it_has_a_request_rate(
+    loads: dict[str, Any],
+    load: Load,
+    requests_at_once: str | None,
+    table: str,
+    tmp_path: Path,
+) -> None:
+    records = [
+        replace(measured, key=replace(measured.key, **load._asdict()))
+        for measured in (record("vanilla"), record("pld"))
+    ]
+    described = header(("vanilla", "pld"), ("gsm8k",))
+    described["spec"]["values"] |= loads
+    run = make_run(records, described)
+    folder = store(tmp_path / "run", run.header, run.records)
+    _, side = compare_cells([f"{table},load=8", str(folder)], ("", "pld"))
+    assert side.facts.get("requests at once") == requests_at_once
 
 
 def test_the_command_prints_both_sides(table: str, capsys: pytest.CaptureFixture[str]) -> None:
