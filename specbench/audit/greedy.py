@@ -29,7 +29,8 @@ def agreement_with_ours(
 
     Every request (a turn of a sample) that did not fail is compared once. The model here generates
     as many tokens as the server sent, so an answer that a server ends too early is not found. If a
-    server sent only text, the tokens of its text are compared.
+    server sent only text, the tokens of its text are compared. An answer without known tokens, such
+    as one of hidden reasoning alone, is left out.
 
     Args:
         method: the method that the server runs, as records spell it.
@@ -43,6 +44,7 @@ def agreement_with_ours(
         record
         for record in table.records
         if record.is_ok
+        and record.token_ids
         and (record.key.method, record.key.temperature, record.key.repeat) == (method, 0.0, 0)
         and load_of(record.key) == first_load
     ]

@@ -102,7 +102,9 @@ class GreedyAudit:
 
     @property
     def status(self) -> AuditStatus:
-        """The worst status of any difference."""
+        """The worst status of any difference, or "no difference" if no answer was compared."""
+        if not self.agreement.num_compared:
+            return "no difference"
         statuses = {difference.status for difference in self.differences}
         if "bug" in statuses:
             return "bug" if self.is_lossless else "lossy"

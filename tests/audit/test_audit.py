@@ -159,6 +159,31 @@ def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history(
     assert find_agreements(table, "own")["pld"].num_compared == 1
 
 
+@pytest.mark.parametrize("num_hidden", [1, len(PROMPTS)])
+def test_answers_of_hidden_reasoning_alone_are_not_compared(
+    target: Target, num_hidden: int
+) -> None:
+    """A server that sends only text may hide all of an answer's tokens."""
+    model = toy(target, {})
+    records = [
+        replace(
+            record,
+            key=replace(record.key, method="pld", concurrency=1),
+            token_ids=() if number < num_hidden else record.token_ids,
+        )
+        for number, record in enumerate(model.run(0.0).records)
+    ]
+    server = {"url": "http://host", "software": "", "model": "m", "protocol": "chat"}
+    described = header(["pld"], ("gsm8k",), servers={"pld": server})
+    described["spec"]["values"]["concurrency"] = [1]
+    result = audited(make_run(records, described), model)
+    (greedy,) = result.greedy
+    num_compared = len(PROMPTS) - num_hidden
+    assert greedy.agreement.num_compared == num_compared
+    assert greedy.status == ("identical" if num_compared else "no difference")
+    assert bool(result.unjudged) is (num_compared == 0)
+
+
 def test_near_ties_are_wider_in_coarser_numbers() -> None:
     assert near_tie("float32", 20) < near_tie("float16", 20) < near_tie("bfloat16", 20)
     assert near_tie("bfloat16", 20) == pytest.approx(1.25)
