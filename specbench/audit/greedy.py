@@ -58,7 +58,7 @@ def agreement_with_ours(
 
 
 class _Rerun(NamedTuple):
-    """The result of running a step again."""
+    """The result of running a step again, or the prefill for the first token of an answer."""
 
     is_same: bool
     """The method gave vanilla's tokens."""
@@ -121,13 +121,14 @@ class Examiner:
         """Run the step that emitted the token at a position of a record's answer again.
 
         Vanilla and the method both start from the tokens before the step's root: the prefill gives
-        the root, and the step follows.
+        the root, and the step follows. For position 0 only the prefill is run, since no step
+        emitted that token.
         """
         # Indices in the answer at which steps begin. Index 0 is the prefill's token, so the first
         # step begins at 1. `accept_lengths` has the number of tokens that each step emitted.
         first_indices = accumulate(record.accept_lengths, initial=1)
-        # The step of the position is the last one that begins by then. Position 0 is the prefill's,
-        # and the first step is run instead.
+        # The step of the position is the last one that begins by then. Position 0 has no step. Its
+        # context is that of the first step, whose prefill gives the token.
         first_index = max([1, *(index for index in first_indices if index <= position)])
         # The step's root is the token before its first token.
         context_ids = prompt_ids + record.token_ids[: first_index - 1]

@@ -214,16 +214,17 @@ def _q_after(case: RuleCase, parent: int, token: int) -> Array:
 
 
 def _kept(p: Array, sampling: Sampling) -> Array:
-    """The distribution `p` [tokens], cut to the tokens that top-p and top-k keep and normalized."""
+    """The distribution `p` [tokens], cut to the tokens that top-k and top-p keep and normalized."""
     sorted_ids = np.argsort(-p)  # the likeliest token first
+    # As in `Sampler`, top-k comes first, and top-p counts shares of the probability that it keeps.
+    top_ids = sorted_ids[: sampling.top_k or None]  # 0: all tokens
+    shares = p[top_ids] / p[top_ids].sum()
     # Top-p keeps a token if the likelier tokens together have less probability than top-p. The
-    # likeliest token is always kept. The next two arrays are in the order of `sorted_ids`.
-    likelier_mass = np.concatenate([[0.0], p[sorted_ids].cumsum()[:-1]])
+    # likeliest token is always kept. The next two arrays are in the order of `top_ids`.
+    likelier_mass = np.concatenate([[0.0], shares.cumsum()[:-1]])
     is_kept = likelier_mass < sampling.top_p
     is_kept[0] = True
-    if sampling.top_k:  # 0: all tokens
-        is_kept[sampling.top_k :] = False
-    kept_ids = sorted_ids[is_kept]
+    kept_ids = top_ids[is_kept]
     kept_p = np.zeros_like(p)
     kept_p[kept_ids] = p[kept_ids]
     return kept_p / kept_p.sum()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specbench.audit import contract as checks
+from specbench.audit import rule_cases
 from specbench.audit.contract import CONTRACT, run_contract
 from specbench.audit.drafters import Plain
 from specbench.audit.results import PLANTED
@@ -27,7 +28,7 @@ from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors.kinds import ContractFault
 from specbench.log.audit import AuditTest, MethodAudit
-from specbench.types import Request
+from specbench.types import Request, Sampling
 from tests.support.bugs import BUGS, SOUND, Variant
 from tests.support.cheats import BUDGET, PROMPTS, DecodesInBuild, Honest
 from tests.support.models import prompts, random_llama
@@ -244,6 +245,17 @@ def test_a_rule_for_larger_vocabularies_is_judged_or_said_not_to_be(is_hopeless:
     assert [test.num for test in tests] == ([0] if is_hopeless else [50] * 10)
     (result,) = corrected([MethodAudit("m", 1.0, 1.0, tests=tuple(tests))])
     assert not result.failures
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (0, 0.7), (3, 1.0), (3, 0.8), (2, 0.6)])
+def test_the_cases_of_rules_keep_the_tokens_that_the_sampler_keeps(
+    top_k: int, top_p: float
+) -> None:
+    sampling = Sampling(1.0, top_p, top_k)
+    sampler = Sampler(sampling, torch.device("cpu"))
+    for p in (rule_cases._ROOT, *rule_cases._NEXT):
+        expected_p = sampler.probs(torch.from_numpy(p).log()[None])[0].numpy()
+        assert rule_cases._kept(p, sampling) == pytest.approx(expected_p)
 
 
 def test_a_rule_that_emits_an_impossible_token_of_a_larger_vocabulary_fails() -> None:
