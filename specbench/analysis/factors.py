@@ -78,7 +78,7 @@ class Product:
     reference: float | None
     """The printed number of the reference; None if the subject is explained alone."""
     factors: tuple[Factor, ...]
-    """The factors, in the order of FACTORS."""
+    """The factors. `explain` gives them in the order of FACTORS."""
     steps: tuple[Factor, ...]
     """The parts of the cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int

@@ -73,7 +73,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
-    # Mean tokens per step (MAT), with separate bootstraps over prompts.
+    # Mean tokens per step (MAT), with separate bootstraps over prompts: "fresh" and "known" are
+    # names of random streams.
     unseen_mat = Draws(Bootstrap(), "fresh").estimate(unseen_ratio)
     task_mat = Draws(Bootstrap(), "known").estimate(task_ratio)
     # p-value of "task_mat / unseen_mat is at most MOST_MAT_RATIO". With too few prompts it is None,
@@ -157,9 +158,9 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     the acceptance, the depth that was reached, and the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    # Right tokens in the trees, and those that were not accepted. These and the next numbers leave
-    # out draft tokens for which the budget has no room beside the target's own token.
-    num_planted = num_refused = 0
+    # The next four numbers leave out draft tokens for which the budget has no room beside the
+    # target's own token.
+    num_planted = num_refused = 0  # right tokens in the trees, and those that were not accepted
     deepest_tree = deepest_accepted = 0  # most levels below the root of a tree, or in a path
     logits: list[LogitNumbers] = []  # differences from a plain forward's logits, per answer
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]

@@ -105,8 +105,8 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
     # A random number in [0, 1) per token chooses the point of the token's stretch that is tested.
     # The tokens are the seed, so that a second audit of the answer gets the same numbers.
-    uniform = np.random.default_rng(token_ids).random(len(token_ids))
-    place_in_stretch = torch.from_numpy(uniform).to(logits.device)
+    generator = np.random.default_rng(token_ids)
+    place_in_stretch = torch.from_numpy(generator.random(len(token_ids))).to(logits.device)
     # a few tokens at a time, to save memory
     chunks = [slice(start, start + _CHUNK) for start in range(0, len(token_ids), _CHUNK)]
     numbers = TokenNumbers.join(

@@ -20,7 +20,8 @@ def logit_tests(
       be significantly larger than vanilla's.
     - Every row must have the same bits as the row of the engine's steps over chains of the same
       tokens. Rows with unknown `is_exact` are left out. This is tested only if all rows of vanilla
-      have the same bits. Then deviations as large as that of any such row are allowed.
+      have the same bits. Then the largest deviation of the method's rows with the same bits is
+      allowed, if it is above the limit.
 
     Args:
         logits: numbers about the method's rows.

@@ -126,7 +126,7 @@ class _Tester:
         A level is a sampling temperature: the run's, or a raised one. At each level vanilla comes
         first, since the logits of the other methods are compared with vanilla's.
         """
-        most_deviation = self._allowed_deviation()  # of a logit, in epsilons times the scale
+        most_deviation = self._allowed_deviation()  # of a logit, in epsilons times its row's scale
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
                 baseline_logits = None  # vanilla's; None until there are any

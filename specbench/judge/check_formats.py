@@ -61,11 +61,11 @@ def _check_values(check: Check) -> dict[str, Any]:
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     """The XML document, with a suite per run.
 
-    A cell (a method on a task) with checks is a case. Checks of the whole run are cases with the
-    names of the checks. If a name comes up again after other checks, its case gets a number, since
-    CI servers may drop a second case of the same name. A case fails if any of its checks fails. It
-    is skipped if all its checks of numbers (MAT and speed) are skipped or, without such checks, if
-    all its checks are.
+    A cell (a method on a task, at a temperature and a load) with checks is a case. Checks of the
+    whole run are cases with the names of the checks. If a name comes up again after other checks,
+    its case gets a number, since CI servers may drop a second case of the same name. A case fails
+    if any of its checks fails. It is skipped if all its checks of numbers (MAT and speed) are
+    skipped or, without such checks, if all its checks are.
     """
     root = ElementTree.Element("testsuites")
     for run in runs:

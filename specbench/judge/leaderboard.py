@@ -134,7 +134,10 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
                 f"{label} failed the audit at T={method_audit.level:g}: "
                 f"{audit_failure(method_audit)}."
             )
-    unjudged = [f"{method.label} ({method.reason})" for method in find_unjudged(audit, header)]
+    unjudged = [
+        f"{unjudged_method.label} ({unjudged_method.reason})"
+        for unjudged_method in find_unjudged(audit, header)
+    ]
     if unjudged:
         yield (
             f"Not judged by the audit: {', '.join(unjudged)}. Run `specbench audit` on the run "

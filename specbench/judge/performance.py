@@ -129,7 +129,7 @@ def check_performance(
     # None if there is nothing to test, or if there are too few samples
     p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
-    level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for their number
+    level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for the number of tests
     for test_index, p_value in holm(p_values).items():  # corrected
         test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA
@@ -171,7 +171,8 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
 
     Args:
         test: a test of MAT or speed of one cell.
-        level: the p-value up to which a single test is significant, corrected for their number.
+        level: the p-value up to which a single test is significant, corrected for the number of
+            tests.
         is_significant: True if the number is worse by more than is allowed. It is always True for a
             test of a rise, which has no check otherwise.
     """

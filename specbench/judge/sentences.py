@@ -33,7 +33,7 @@ def change_sentences(
     comparison: Comparison, letters: Letters, *, temperature: float, task: str
 ) -> str:
     """Sentences on one task or the mean over tasks: on vanilla's speed, then on the methods'
-    speedups (or tokens/s if vanilla was not run) and on MAT.
+    speedups (or tokens/s if vanilla is not in both runs) and on MAT.
 
     Args:
         comparison: the comparison of a run, the subject, with the reference.
@@ -173,7 +173,7 @@ def _change_sentence(
         reasons = {ratio.reason for ratio in all_ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
     is_judged = metric == "mat" or comparison.repetition.is_judged
-    # methods with too few samples for an interval, or with none
+    # methods without a ratio, or with too few samples for an interval of the ratio
     without_interval = [
         label for label in pairs if label not in ratios or ratios[label].interval is None
     ]

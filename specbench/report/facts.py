@@ -92,15 +92,16 @@ def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
 def load_text(run: RunMetrics) -> str:
     """Return the requested loads, with the mean and largest number of requests in flight at once.
 
-    These two numbers are left out if no server ever had two requests in flight. The mean is over
-    methods and temperatures.
+    These two numbers are left out if no server ever had two requests in flight. The mean is the
+    unweighted mean of the servers' means at each temperature. A server that never had two requests
+    in flight at a temperature is left out there.
     """
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))
     in_flight = [server.in_flight for server in run.serving.values() if server.in_flight.most > 1]
     if not in_flight:
         return text
-    mean = sum(requests.mean for requests in in_flight) / len(in_flight)
-    most = max(requests.most for requests in in_flight)
+    mean = sum(server_in_flight.mean for server_in_flight in in_flight) / len(in_flight)
+    most = max(server_in_flight.most for server_in_flight in in_flight)
     return f"{text} (in flight: mean {mean:.1f}, maximum {most})"
 
 

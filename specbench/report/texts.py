@@ -107,10 +107,16 @@ class _Sentence:
         `match` is the match of `{name}` or `{name:form}`, and `numbers` are those of the note, by
         name. A number may be a float, an estimate, a text, a list, or a span with `min`, `max` and
         `mean`. The note's entry in `texts.toml` may have words under the name of the number: a
-        template for each element of a list, or a table that maps texts to words. The form is one of
-        these: a name in `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is
-        shown only if the run has several, "few" for the first elements of a list, a text that joins
-        all elements of a list, or a format of Python.
+        template for each element of a list, or a table that maps texts to words. The form is empty,
+        or one of these:
+
+        - a name in `_FORMS`;
+        - "count NOUN" for a number and its noun;
+        - "span UNIT" for a span;
+        - "several" for a temperature, which is shown only if the run has several;
+        - "few" for the first elements of a list;
+        - a text that joins all elements of a list;
+        - a format of Python.
         """
         name = match["name"]
         form = match["form"] or ""
