@@ -88,7 +88,7 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     "a plot": {"specbench/report/plots/dot.py": [("", PLOT)]},
     "a column of the report's overview": {
         "specbench/report/sections.py": [
-            ("_OVERVIEW = (", '_OVERVIEW = (Field("pairs", lambda m: f"{len(m.tasks)}"),')
+            ("_OVERVIEW = (", '_OVERVIEW = (Field("pairs", text=lambda m: f"{len(m.tasks)}"),')
         ]
     },
     "a statistic of a cell": {
