@@ -153,17 +153,29 @@ class Option:
 
         `option_value` is a number, a text or a tuple of these, of which each number is checked. An
         option has at most one lower limit: `least` is allowed, `above` is too small. If the option
-        has no `hint`, the message gives the lower limit.
+        has no `hint`, the message gives the limit.
         """
         for number in option_value if isinstance(option_value, tuple) else (option_value,):
-            if isinstance(number, int | float) and (fault := self._fault(number)):
-                is_least = self.least is not None
-                limit_text = f"at least {self.least:g}" if is_least else f"above {self.above:g}"
-                hint = self.hint or f"Give {self.flag} {limit_text}."
-                raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
+            if isinstance(number, int | float):
+                self._check_number(_as_float(number))
         if self.choices and option_value not in self.choices:
             noun = self.noun or self.name  # what the choices are, for the message
             raise unknown_name(noun, option_value, filter(None, self.choices), self.hint)
+
+    def _check_number(self, number: float) -> None:
+        """Raise UserError if a number is not allowed."""
+        fault = self._fault(number)
+        if not fault:
+            return
+        limit = ""  # the limit that the number breaks, if there is one
+        if fault == "too large":
+            limit = "a smaller number" if self.most is None else f"at most {self.most:g}"
+        elif self.least is not None:
+            limit = f"at least {self.least:g}"
+        elif self.above is not None:
+            limit = f"above {self.above:g}"
+        hint = self.hint or f"Give {self.flag} {limit or 'a number'}."
+        raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
 
     def _fault(self, number: float) -> str:
         """Why a number is not allowed, such as "too small". Empty if it is allowed.
@@ -178,6 +190,14 @@ class Option:
             return "too small"
         is_too_large = math.isinf(number) or (self.most is not None and number > self.most)
         return "too large" if is_too_large else ""
+
+
+def _as_float(number: float) -> float:
+    """The number as a float. A whole number that is too large for a float becomes infinite."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:

@@ -3,12 +3,13 @@
 The schema of the run files describes every field, and so does results/README.md.
 """
 
+import math
 import re
 
 import pytest
 
 from specbench.errors import UserError
-from specbench.log.options import options
+from specbench.log.options import Option, options
 from specbench.log.schema import KINDS, json_schema
 from specbench.log.spec import SpecValues
 from tests.support.paths import ROOT
@@ -53,6 +54,28 @@ def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
     for option, least in limits:
         with pytest.raises(UserError, match="is too small"):
             option.check(least - 1)
+
+
+@pytest.mark.parametrize(
+    ("checked", "number", "message", "hint"),
+    [
+        (Option("measure", "note", name="x"), math.inf, "--x inf is too large.", "a smaller num"),
+        (Option("measure", "note", name="x"), math.nan, "--x nan is not a number.", "a number"),
+        (Option("measure", "note", name="x", most=2), 3, "--x 3 is too large.", "at most 2"),
+        (OPTIONS["seed"], 10**400, "--seed inf is too large.", "a smaller number"),
+        (OPTIONS["seed"], -(10**400), "--seed -inf is too small.", "at least 0"),
+        (OPTIONS["request_rates"], math.inf, "--request-rate inf is too large.", "a smaller num"),
+        (OPTIONS["request_rates"], 0.0, "--request-rate 0 is too small.", "above 0"),
+    ],
+)
+def test_a_number_outside_the_limits_is_told_the_limit_that_it_breaks(
+    checked: Option, number: float, message: str, hint: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}") as refused:
+        checked.check(number)
+    assert f"Give --{checked.parameter or checked.name} {hint}".replace("_", "-") in str(
+        refused.value.hint
+    )
 
 
 README = ROOT / "results" / "README.md"
