@@ -11,6 +11,7 @@
 A mapping of cells makes a published table, and a mapping of answers makes a run.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -273,27 +274,33 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 def _text(scopes: Scopes, column: Column) -> str:
     """The text of a column, or an empty text. Texts of several paths are joined by spaces.
 
-    A column may replace texts of the file by others (`words`).
+    A path that the row lacks adds no text. If the row lacks all paths, the text is the column's
+    default. A column may replace texts of the file, and its default, by others (`words`).
     """
-    texts = []
-    for path in column.path.split("+"):
-        field = _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it
-        column_text = str(column.default or "") if field is None else str(field.content)
-        texts.append(column.words.get(column_text, column_text))
-    return " ".join(filter(None, texts))
+    fields = [
+        _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it
+        for path in column.path.split("+")
+    ]
+    texts = [str(field.content) for field in fields if field is not None]
+    if not texts:
+        texts = [str(column.default or "")]
+    return " ".join(filter(None, (column.words.get(text, text) for text in texts)))
 
 
 def _number(scopes: Scopes, column: Column) -> float | None:
     """The number of a column in a row, or None if neither the row nor the default has one.
 
     Raises:
-        UserError: the row has a text that is not a number.
+        UserError: the row has a text that is not a finite number.
     """
     field = _find(scopes, column.path, float | str)
     if field is None:
         return column.default if isinstance(column.default, float) else None
+    problem = f"{column.path}: expected a number, found {field.content!r}"
     try:
-        return float(field.content) * column.scale
+        number = float(field.content)
     except ValueError as error:
-        problem = f"{column.path}: expected a number, found {field.content!r}"
         raise field.error(problem) from error
+    if not math.isfinite(number):  # from a text such as "nan"
+        raise field.error(problem)
+    return number * column.scale

@@ -7,12 +7,13 @@ from statistics import mean
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from specbench.analysis.break_even import crossing
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import measure
 from specbench.errors import UserError
-from specbench.log.exchange.mapping import read_mapping, shipped_mappings
+from specbench.log.exchange.mapping import Column, read_cells, read_mapping, shipped_mappings
 from specbench.log.exchange.source import read_source
 from specbench.log.exchange.tables import ImportedTable, read_table, table_mapping, write_table
 from specbench.report.published import read_publication
@@ -146,12 +147,26 @@ speedup = { path = "x" }
         ("vanilla", 1.0, "chat"),
         ("eagle", 2.0, "chat"),
     ]
-    table.write_text("Model,Kind,ms,x\nm,base,fast,1\n")
-    with pytest.raises(UserError, match="line 2: ms: expected a number, found 'fast'"):
-        read_table([read_source(table)], read_mapping(path))
+    for wrong in ("fast", "nan", "inf"):
+        table.write_text(f"Model,Kind,ms,x\nm,base,{wrong},1\n")
+        with pytest.raises(UserError, match=f"line 2: ms: expected a number, found '{wrong}'"):
+            read_table([read_source(table)], read_mapping(path))
     path.write_text("title = 3")
     with pytest.raises(UserError, match="is not a mapping"):
         read_mapping(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"), [({}, "d"), ({"q": "a"}, "a"), ({"q": "a", "r": "b"}, "a b")]
+)
+def test_a_column_of_two_paths_has_its_default_once(
+    row: dict[str, str], text: str, tmp_path: Path
+) -> None:
+    mapping = shipped_mappings()["sglang_bench_speculative"]
+    settings = Column(path="q + r", default="d")
+    mapping = replace(mapping, rows="", columns={"settings": settings})
+    source = read_source(write_lines(tmp_path / "f.jsonl", {"x": 1, **row}))
+    assert read_cells(mapping, source) == [{"settings": text}]
 
 
 def test_a_row_of_answers_with_an_error_is_a_failed_answer(tmp_path: Path) -> None:
