@@ -8,9 +8,9 @@ import csv
 import io
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,9 @@ class TableOrigin(NamedTuple):
     files: Mapping[str, str]
     """Hashes of the files, by name."""
     columns: Mapping[str, str]
-    """Name of a column -> its path in the files, or the rule by which it is computed."""
+    """Name of a column -> its path in the files, or the rule by which it is computed. Columns that
+    no cell has are not written.
+    """
     hardware: str
     url: str
 
@@ -138,13 +140,17 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
 
     These numbers, such as a speedup, are computed from a run's answers by the rules of the tool
-    that wrote its files. Title, address and rules in words (`arithmetic`) are the first run's.
-    Returns the paths of both files.
+    that wrote its files. The address and the rules in words (`arithmetic`) are the first run's. The
+    tool and the title, which names the format, are those of the first run's first file. Returns the
+    paths of both files.
+
+    `runs` has at least one run.
 
     Raises:
         RunFolderError: the files cannot be written.
         UserError: a run was not imported or has no such numbers, or the files exist already.
     """
+    assert runs, "no runs"
     cells: list[Mapping[str, Any]] = []  # a mapping per cell: column -> text or number
     headers: list[ImportedHeader] = []  # one per run
     for run in runs:
@@ -195,14 +201,18 @@ def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
 def _hashes(names_and_hashes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Name of a file -> its hash.
 
-    Other files of the same name get a number after it, such as "results.json (2)".
+    A further file of the same name gets a number after its name, such as "results.json (2)". The
+    number is the first that gives a name which no file has.
     """
-    num_files: Counter[str] = Counter()  # different files so far, by name
+    files = list(dict.fromkeys(names_and_hashes))  # without duplicates
+    real_names = {name for name, _ in files}
     hashes: dict[str, str] = {}
-    for name, sha256 in dict.fromkeys(names_and_hashes):
-        num_files[name] += 1
-        number_text = f" ({num_files[name]})" if num_files[name] > 1 else ""
-        hashes[f"{name}{number_text}"] = sha256
+    for name, sha256 in files:
+        numbered_names = (f"{name} ({number})" for number in count(2))
+        free_name = name
+        while free_name in hashes or (free_name != name and free_name in real_names):
+            free_name = next(numbered_names)
+        hashes[free_name] = sha256
     return hashes
 
 
@@ -229,6 +239,9 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
     if toml_path.exists() or csv_path.exists():
         raise UserError(f"{toml_path} or its CSV exists already.", "Give another --out.")
     filled = {column for cell in cells for column in cell}
+    filled_origin = origin._replace(
+        columns={column: rule for column, rule in origin.columns.items() if column in filled}
+    )
     table_column, *other_texts = TEXTS
     columns = [table_column, *(column for column in (*other_texts, *NUMBERS) if column in filled)]
     csv_text = io.StringIO()
@@ -237,7 +250,7 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
     writer.writerows(cells)
     with os_errors(f"{path} cannot be written", "Give another --out.", RunFolderError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(toml_path, _about(origin).encode(errors="replace"))
+        write_whole(toml_path, _about(filled_origin).encode(errors="replace"))
         write_whole(csv_path, csv_text.getvalue().encode())
     return [toml_path, csv_path]
 

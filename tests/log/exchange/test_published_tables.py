@@ -25,6 +25,11 @@ def publication(name: str) -> Publication:
     return msgspec.toml.decode((TABLES / f"{name}.toml").read_bytes(), type=Publication)
 
 
+def publication_columns(path: Path) -> dict[str, str]:
+    columns: dict[str, str] = msgspec.toml.decode(path.read_bytes())["columns"]
+    return columns
+
+
 def run_of(files: Sequence[str], **facts: Any) -> Run:
     return convert([parse_file(file) for file in files], UserFacts(**facts))
 
@@ -105,11 +110,26 @@ def test_each_rule_is_a_cell_that_compare_finds(tmp_path: Path) -> None:
 def test_each_of_two_files_with_one_name_has_its_hash(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    old, new = (
-        write_lines(tmp_path_factory.mktemp("results") / "a.jsonl", answer(0, wall_time=[seconds]))
-        for seconds in (2.0, 1.0)
+    old, new, other = (
+        write_lines(tmp_path_factory.mktemp("results") / name, answer(0, wall_time=[seconds]))
+        for name, seconds in (("a.jsonl", 2.0), ("a.jsonl", 1.0), ("a.jsonl (2)", 3.0))
     )
-    run = run_of([f"old={old}", f"new={new}"], baseline="old", model="m", task="chat")
+    run = run_of(
+        [f"old={old}", f"new={new}", f"other={other}"], baseline="old", model="m", task="chat"
+    )
     toml_path, _ = write_figures([run, run], tmp_path / "figures")
-    hashes = {"a.jsonl": read_source(old).sha256, "a.jsonl (2)": read_source(new).sha256}
+    hashes = {
+        "a.jsonl": read_source(old).sha256,
+        "a.jsonl (2)": read_source(other).sha256,
+        "a.jsonl (3)": read_source(new).sha256,
+    }
     assert read_publication(toml_path)[0].publication.files == hashes
+
+
+def test_the_toml_file_has_the_columns_of_the_csv_file(tmp_path: Path) -> None:
+    alone = write_lines(tmp_path / "a.jsonl", answer(0))  # has no speedup without a baseline
+    run = run_of([f"m={alone}"], model="m", task="chat")
+    toml_path, csv_path = write_figures([run], tmp_path / "figures")
+    columns = publication_columns(toml_path)
+    assert columns
+    assert {*columns} <= {*csv_path.read_text().splitlines()[0].split(",")}
