@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from specbench.log.exchange.format import (
@@ -239,13 +239,16 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     lines = []
     for (task, sample_id), records in records_by_question.items():
         steps = [steps_of(record).num_steps for record in records]  # per turn; 0 if it failed
-        # An index of the last step stands for at least one step, which emits one token here.
-        least_steps = 1 - steps_field.first
-        lengths = [
-            length
+        # An index cannot say "no step", so such a turn gets one step of one token.
+        lengths_without_steps = (1,) * (1 - steps_field.first)
+        lengths_by_turn = [
+            record.accept_lengths if num_steps else lengths_without_steps
             for record, num_steps in zip(records, steps, strict=True)
-            for length in (record.accept_lengths if num_steps else (1,) * least_steps)
         ]
+        has_all_lengths = all(
+            record.accept_lengths or not num_steps
+            for record, num_steps in zip(records, steps, strict=True)
+        )
         # The lists have an element per turn, except `accept_lengths`, which has one per step.
         choice = {
             "index": 0,
@@ -254,7 +257,8 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
             steps_field.name: [max(0, num_steps + steps_field.first - 1) for num_steps in steps],
             "new_tokens": [record.num_tokens for record in records],
             "wall_time": [record.wall_s or 0.0 for record in records],
-            "accept_lengths": lengths,
+            # Empty if a turn with steps does not list them, as in some imported runs.
+            "accept_lengths": list(chain(*lengths_by_turn)) if has_all_lengths else [],
         }
         question = {
             "question_id": sample_id,

@@ -1,5 +1,6 @@
 """Runs that were written in the formats of other tools are read back with the same numbers."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files, written_formats
 from specbench.log.run import Load, Run
 from specbench.log.store import read_run
+from specbench.types import ImportedCounts
 from tests.log.exchange.files import about, imported, needs_published, published
 from tests.support.paths import RECORDED
 
@@ -80,6 +82,17 @@ def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
     first, second = reread(Run(recorded.header, (short, later)), form, tmp_path).records
     assert first.imported and (first.imported.num_emitted, first.imported.num_steps) == counts
     assert (first.accept_lengths, second.accept_lengths) == (lengths, whole.accept_lengths)
+
+
+@pytest.mark.parametrize("form", ["eagle", "spec-bench"])
+def test_a_question_with_an_unlisted_step_has_no_list_of_lengths(form: str, tmp_path: Path) -> None:
+    recorded = read_run(RECORDED / "amd-epyc-2-cores")
+    listed = next(record for record in recorded.records if record.key.method == "pld")
+    counts = ImportedCounts(6, num_emitted=6, num_steps=3)
+    unlisted = replace(listed, key=replace(listed.key, turn=1), accept_lengths=(), imported=counts)
+    (path,) = write_files(Run(recorded.header, (listed, unlisted)), form, tmp_path)
+    (choice,) = json.loads(path.read_text())["choices"]
+    assert choice["accept_lengths"] == []
 
 
 @needs_published
