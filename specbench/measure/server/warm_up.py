@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from specbench.log.backend import counted_drafts
@@ -22,8 +21,8 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
     The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
     run's largest --concurrency, or 1 if requests come only at a rate. The others are sent alone.
     `server.num_untimed_drafts` gets the drafts (or draft tokens) that the server counted in the
-    warm-up, and before it, for the short answer by which we found out what it is. At the end, the
-    server's counters are up to date.
+    warm-up, and before it, for the short answer of `find_server`. At the end, the server's counters
+    are up to date, and `server.is_warm` is set. Requests that fail are ignored.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):
@@ -31,10 +30,12 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
         short_request = replace(request, max_new_tokens=budget)
         # A server that takes no tokens gets this chat in place of the request's prompt.
         chat_request = ChatRequest(short_request, HELLO)
-        with suppress(RequestFailed, ExceptionGroup):  # the run's requests will fail too
+        try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(num_at_once if i == 0 else 1):
                     group.create_task(server.complete(chat_request))
+        except* RequestFailed:
+            pass  # the run's requests will fail too, and say why
     await asyncio.sleep(SETTLE_S)  # so that late counts are not added to the first block
     growth = increase(counters_before, await server.counters())
     server.num_untimed_drafts = server.properties.num_drafts + counted_drafts(growth)

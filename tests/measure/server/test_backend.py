@@ -3,8 +3,9 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -23,10 +24,12 @@ from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.stream import (
     Answer,
+    ChatRequest,
     Counts,
     RequestFailed,
     StreamProtocol,
 )
+from specbench.measure.server.warm_up import warm_up
 from specbench.measure.spec import RunSpec
 from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request
@@ -365,6 +368,25 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
             for _ in range(2):
                 backend.run(backend.open("vanilla"))
     assert len(stub.requests) == num_requests
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(RequestFailed("busy"), None), (KeyError("a mistake of ours"), ExceptionGroup)],
+)
+def test_the_warm_up_ignores_failed_requests_alone(
+    error: Exception, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def complete(_server: OpenServer, _ask: ChatRequest) -> None:
+        raise error
+
+    monkeypatch.setattr(OpenServer, "complete", complete)
+    with serving(Stub()) as stub:
+        found = found_at(stub.root)
+    server = OpenServer(mock.Mock(counters=mock.AsyncMock(return_value={})), found)
+    with pytest.raises(raised) if raised else nullcontext():
+        asyncio.run(warm_up(server, [Request((1, 8), 4)], num_at_once=2))
+    assert server.is_warm == (raised is None)
 
 
 @pytest.mark.parametrize(("ends_after", "ending"), [(0, "ended"), (5, "ended"), (10**9, "")])
