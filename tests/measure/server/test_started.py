@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from specbench.errors import SpecbenchError, UserError
+from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.backend import Arrangement
 from specbench.measure.server import executable, llama_server
 from specbench.measure.server import process as process_module
@@ -261,6 +262,28 @@ def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Pat
     assert str(medusa.scratch) in flags_of("vllm", medusa)["--speculative-config"]
     assert (medusa.scratch / "medusa_lm_head.pt").exists()
     assert '"architectures": ["MedusaModel"]' in (medusa.scratch / "config.json").read_text()
+    link = medusa.scratch / "medusa_lm_head.pt"
+    link.unlink()
+    link.symlink_to(tmp_path / "gone")  # as after the heads were moved
+    flags_of("vllm", medusa)
+    assert link.exists()
+
+
+def test_medusas_sizes_are_those_of_the_text_model_or_one_message(tmp_path: Path) -> None:
+    heads, model = tmp_path / "heads", tmp_path / "model"
+    for folder, config in (
+        (heads, {"medusa_num_heads": 4}),
+        (model, {"text_config": {"hidden_size": 64, "vocab_size": 96}}),
+    ):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+    medusa = replace(launch(tmp_path, "medusa", heads), model=model)
+    with pytest.raises(CheckpointError, match=r"heads: config\.json has no medusa_num_layers"):
+        flags_of("vllm", medusa)
+    (heads / "config.json").write_text('{"medusa_num_heads": 4, "medusa_num_layers": 1}')
+    flags_of("vllm", medusa)
+    written = json.loads((medusa.scratch / "config.json").read_text())
+    assert (written["hidden_size"], written["vocab_size"]) == (64, 96)
 
 
 def test_an_eagle_head_with_a_bias_is_left_out_by_default() -> None:

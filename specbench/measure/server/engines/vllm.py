@@ -160,28 +160,47 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     vLLM's layout, it is returned. Else the result is `scratch`, a folder that only this server
     uses. It gets a config.json with the settings that vLLM needs, and links to the other files in
     `weights`.
+
+    Raises:
+        CheckpointError: a config.json cannot be read, or lacks a size.
     """
     config = read_config(weights, "The medusa checkpoint")  # the settings of config.json, by name
     if "medusa_num_heads" not in config:  # only the Medusa authors' layout has this key
         return weights
-    target_config = read_config(model, "The model")
+    model_config = read_config(model, "The model")
+    text_config = model_config.get("text_config") or model_config  # the part for text, if any
     config |= {
         "model_type": "medusa",
         "architectures": ["MedusaModel"],
-        "hidden_size": target_config["hidden_size"],
-        "vocab_size": target_config["vocab_size"],
+        "hidden_size": _size(text_config, "hidden_size", model),
+        "vocab_size": _size(text_config, "vocab_size", model),
         "medusa_fc_bias": True,  # the linear layers of the authors' heads have biases
         # vLLM's names for the number of heads, and for the number of layers per head.
         "num_heads": config["medusa_num_heads"],
-        "num_hidden_layers": config["medusa_num_layers"],
+        "num_hidden_layers": _size(config, "medusa_num_layers", weights),
     }
     scratch.mkdir(parents=True, exist_ok=True)
     write_whole(scratch / "config.json", json.dumps(config).encode())
     for file in weights.iterdir():
         link = scratch / file.name
-        if file.name != "config.json" and not link.exists():  # it may be linked already
+        if file.name != "config.json":
+            link.unlink(missing_ok=True)  # from an earlier start, perhaps to a folder that is gone
             link.symlink_to(file.resolve())
     return scratch
+
+
+def _size(config: Mapping[str, Any], name: str, folder: Path) -> int:
+    """A size in the config of a folder's checkpoint.
+
+    Raises:
+        CheckpointError: the config lacks the size.
+    """
+    size = config.get(name)
+    if not isinstance(size, int):
+        raise CheckpointError(
+            f"{folder}: config.json has no {name}.", f"Add {name} to it, or leave medusa out."
+        )
+    return size
 
 
 def _check_folder(folder: Path, method: str) -> None:
