@@ -200,7 +200,7 @@ def _record(turn: Turn, previous: Turn | None, counts: ImportedCounts) -> Record
     if not reason:
         return record
     where = f"question {turn.key.sample_id}, turn {turn.key.turn + 1}"
-    turn.line.note(f"{where}: {reason}; it is left out")
+    turn.line.note(f"{where}: {reason}; it counts as failed")
     return failed(record, reason)
 
 

@@ -208,7 +208,7 @@ def _temperature(read_files: Sequence[ImportedSource], option: float | None) -> 
     `option` is the temperature that the user gave, or None.
 
     Raises:
-        UserError: several temperatures are given, or the option is not finite.
+        UserError: several temperatures are given, or the option is negative or not finite.
     """
     # temperature -> the name of a file that gives it, or of the option
     temperatures = {
@@ -217,7 +217,7 @@ def _temperature(read_files: Sequence[ImportedSource], option: float | None) -> 
         if read_file.content.temperature is not None
     }
     if option is not None:
-        if not math.isfinite(option):
+        if not 0 <= option < math.inf:
             raise UserError(f"--temperature {option} is not a temperature.", "Give 0 or more.")
         temperatures.setdefault(option, "--temperature")
     if len(temperatures) > 1:
@@ -263,7 +263,8 @@ def _with_keys_of_run(
             )
             if record.is_ok and not record.num_tokens:
                 read_file.source.note(
-                    f"answer {len(records) + 1}", "it has no tokens, and is left out"
+                    f"sample {record.key.sample_id}, turn {record.key.turn + 1}",
+                    "it has no tokens, and counts as failed",
                 )
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))

@@ -187,10 +187,9 @@ def _figures(
     tokens of a text, and is None without a tokenizer.
     """
     for source in sources:
+        # A file's own numbers have no method yet. They get the label that the user gave the file.
         for figure in source.content.figures:
-            # The label that the user gave the file; formats leave `figure.method` empty.
-            name = " ".join(filter(None, (source.label, figure.method)))
-            yield structs.replace(figure, method=name)
+            yield structs.replace(figure, method=source.label)
     for method_answers in answers:
         files = _files_of(method_answers, sources)
         formats = {source.format.title: source.format for source in files}  # each format once

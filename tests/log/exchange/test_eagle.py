@@ -1,5 +1,6 @@
 """EAGLE's and Medusa's answers: the published figures, failed turns, and the baseline's tokens."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_turn_that_failed_with_the_counts_of_the_turn_before_is_named(tmp_path
     assert (
         "line 74, choices[0]: question 154, turn 2: the answer is ERROR, and it has the" in oddity
     )
-    assert oddity.endswith("the counts and the 13.358 s of the turn before; it is left out")
+    assert oddity.endswith("the counts and the 13.358 s of the turn before; it counts as failed")
     (failed,) = [record for record in run.records if not record.is_ok]
     assert (failed.key.sample_id, failed.key.turn, failed.num_tokens) == ("154", 1, 0)
 
@@ -131,4 +132,15 @@ def test_an_answer_without_tokens_is_counted_out(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(1), answer(2, new_tokens=[0]))
     run = imported(tmp_path, str(path))
     assert [record.error for record in run.records] == [None, "it has no tokens"]
-    assert about(run).oddities == ("a.jsonl, answer 2: it has no tokens, and is left out",)
+    assert about(run).oddities == (
+        "a.jsonl, sample 2, turn 1: it has no tokens, and counts as failed",
+    )
+
+
+@pytest.mark.parametrize("temperature", [-1.0, math.inf, math.nan])
+def test_a_temperature_below_0_or_without_a_value_is_refused(
+    temperature: float, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", answer(1))
+    with pytest.raises(UserError, match="is not a temperature"):
+        imported(tmp_path, str(path), temperature=temperature)
