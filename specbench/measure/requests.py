@@ -105,7 +105,7 @@ def make_chat(
     """The chat up to the last of these turns, with a reply after each earlier turn.
 
     `turns` are the user's texts. `replies[turn]` is the record of the answer to a turn.
-    `message_of` makes a record into a message: a dict with the keys "role" and "content".
+    `message_of` turns a record into a message: a dict with the keys "role" and "content".
 
     Raises:
         SpecbenchError: a reply is missing or failed.
@@ -115,7 +115,9 @@ def make_chat(
         messages.append(user(user_text))
         if turn < len(turns) - 1:
             # The chat cannot continue without the answer to this turn.
-            if turn >= len(replies) or not replies[turn].is_ok:
+            if turn >= len(replies):
+                raise SpecbenchError(f"Turn {turn + 1}, which this turn follows, has no answer.")
+            if not replies[turn].is_ok:
                 raise SpecbenchError(f"Turn {turn + 1}, which this turn follows, has failed.")
             messages.append(message_of(replies[turn]))
     return messages

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.errors import SpecbenchError
 from specbench.measure.requests import make_chat
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
@@ -101,3 +102,8 @@ def test_reasoning_that_a_server_sends_apart_is_no_content(tmp_path: Path) -> No
     codec = codec_of(tmp_path, READING.replace("FIELD", "reasoning"))
     message = codec.reply(answer(codec, "first this, The Elbe.", num_reasoning=11))
     assert message == {"role": "assistant", "content": " The Elbe.", "reasoning": "first this,"}
+
+
+def test_a_reply_that_is_missing_is_not_said_to_have_failed() -> None:
+    with pytest.raises(SpecbenchError, match="Turn 1, which this turn follows, has no answer"):
+        make_chat(["Hi", "More"], [])

@@ -39,7 +39,9 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
         flag = _FLAG_END.split(word)[0]
         name = _name(flag)
         is_long = word.startswith("--")  # `-c` is not the beginning of `--context`
-        is_beginning = is_long and any(text.startswith(name) for text in _SPECULATION_BEGINNINGS)
+        is_beginning = is_long and any(
+            beginning.startswith(name) for beginning in _SPECULATION_BEGINNINGS
+        )
         # Python's argparse completes short flags too: `-s` may stand for `-sc`.
         is_completed = engine.completes_flags and any(
             speculation_flag.startswith(flag) for speculation_flag in engine.speculation_flags
@@ -48,7 +50,7 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
         if is_beginning or is_completed or has_speculation_name:
             raise UserError(
                 f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "
-                f"vanilla included.",
+                "vanilla included.",
                 "Name it as a method: --method NAME:num_tokens=N.",
             )
         for taken_name in taken_names:
