@@ -53,10 +53,11 @@ def json_schema(kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
-    classes = {name: declared for module in _MODULES for name, declared in vars(module).items()}
+    # Everything that the modules declare or import, by name. The classes of the files are among it.
+    declarations = {name: value for module in _MODULES for name, value in vars(module).items()}
     # "$defs" maps the name of a class to the JSON Schema of its objects.
     for class_name, definition in schema["$defs"].items():
-        for field, description in _descriptions(classes[class_name]).items():
+        for field, description in _descriptions(declarations[class_name]).items():
             definition["properties"][field]["description"] = description
         # In some classes, the version ("schema") is not a field, but the tag of a msgspec class. A
         # tag has an "enum", and no docstring.

@@ -188,7 +188,7 @@ def parse_goodput(limits_text: str) -> dict[str, float]:
 
 
 def parse_template_args(json_text: str) -> dict[str, Any]:
-    """The values of a template's variables by name, from a JSON object. None if the text is empty.
+    """The values of a template's variables by name, from a JSON object. Empty if the text is empty.
 
     Raises:
         UserError: the text has another form.

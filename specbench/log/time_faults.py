@@ -81,14 +81,14 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for each two passes of a method if one is a copy of the other.
+    """Yield a sentence for each pair of passes of a method in which one is a copy of the other.
 
-    A pass goes through all prompts once. Two answers of a method to the same request, in different
-    passes, are a pair. A pair is a copy if the tokens are equal, and the times of prefill and
-    decoding differ by at most a share of COPIED. One of two passes is a copy if at least
-    LEAST_COPIES of their pairs, and at least a share of LEAST_COPIED_SHARE, are copies. Answers
-    with fewer than LEAST_TOKENS tokens do not count. `done` has the records that did not fail and
-    have times.
+    A pass goes through all prompts once. An answer is a copy of the answer to the same request in
+    another pass if the tokens are equal, and the times of prefill and decoding differ by at most a
+    share of COPIED. A pass is a copy of another if at least LEAST_COPIES of its answers, and at
+    least a share of LEAST_COPIED_SHARE, are copies of the other's. Answers with fewer than
+    LEAST_TOKENS tokens do not count, nor do those to requests that only one pass answered. `done`
+    has the records that did not fail and have times.
     """
     # Method and request, as a key whose pass is 0 -> the method's answers, one per pass.
     answers_by_request: dict[RecordKey, list[Record]] = defaultdict(list)
@@ -135,9 +135,10 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
-    The drafter's prefill does not count. Methods with fewer than LEAST_ANSWERS answers or with
-    trees of several sizes are left out, and so are methods that shared a trial, because it ran only
-    one of them. Without vanilla's steps and trial, there are no sentences.
+    The drafter's prefill does not count. A method is left out if it has fewer than LEAST_ANSWERS
+    answers, if its records list no tree sizes (`num_nodes`) or several, or if it shared a trial
+    with other methods, because the trial ran only one of them. Without vanilla's steps and trial,
+    there are no sentences.
     """
     answers_by_method: dict[str, list[Record]] = defaultdict(list)
     for record in done:
@@ -156,8 +157,11 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
         tree_sizes = {num_nodes for answer in answers for num_nodes in answer.num_nodes}
         num_threads = threads.of(method)
         trial_s = trial.get(str(num_threads))
-        is_own_trial = trials.count(trial) == 1 and len(tree_sizes) == 1
-        if not trial_s or not is_own_trial or len(answers) < LEAST_ANSWERS:
+        is_own_trial = trials.count(trial) == 1
+        has_one_tree_size = len(tree_sizes) == 1
+        if not trial_s or not is_own_trial or not has_one_tree_size:
+            continue
+        if len(answers) < LEAST_ANSWERS:
             continue
         step_s = _step_s(answers)
         relative_ratio = step_s / trial_s / vanilla_ratio

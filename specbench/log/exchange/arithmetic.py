@@ -122,8 +122,8 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
 
 def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
     """Yield a method's tokens/s, and its MAT as users of llama.cpp compute it, which is tokens /
-    (tokens - accepted draft tokens). A number is left out if its times or accepted tokens are
-    missing.
+    (tokens - accepted draft tokens). Tokens/s is left out without times, and MAT without accepted
+    tokens.
 
     `_count`, the tokenizer's count of a text, is not used.
     """

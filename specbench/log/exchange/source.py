@@ -209,7 +209,8 @@ def _is_json(line: str) -> bool:
 
 
 def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
-    """The JSON value of a text, which is the line with this number, or the whole file (number 0).
+    """The JSON value in `json_text`. The text is the line with this number, or the whole file
+    (number 0).
 
     NaN and infinities become null, and are noted as oddities of the file.
 

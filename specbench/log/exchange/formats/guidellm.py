@@ -122,7 +122,8 @@ def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedF
 
     Each comes with the file's number, and a difference is noted as an oddity of the file. A request
     counts once in the latencies and in the times to the first token. In the times per token, it
-    counts once per token, or (inter-token latency) once per token after the first.
+    counts once per token, or (inter-token latency) once per token after the first. A kind of time
+    without values gives nothing.
     """
     done = [record for record in records if record.is_ok]
     times_by_name = {
