@@ -47,16 +47,18 @@ class _ChatSize(NamedTuple):
 
 
 def warm_up_requests(plan: Plan) -> list[Request]:
-    """Two requests per temperature: the first prompt's first turn, and the longest possible chat.
+    """Two requests per temperature: the first turn of the first prompt, and the longest possible
+    chat.
 
-    A backend answers them before it measures the plan's run, so that kernels are loaded. Prompts
-    with tokens that the model cannot read are left out, since their samples will fail. At least one
-    prompt can be read, because other runs are refused.
+    A backend warms up with them before it measures the plan's run, so that kernels are loaded. A
+    server answers all of them. The engine completes only the first prompt, and takes temperatures
+    and sizes from the others. Prompts with tokens that the model cannot read are skipped, since
+    their samples will fail. At least one prompt can be read, because other runs are refused.
     """
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer
-    # Pairs of the turns of a prompt, and the tokens of all turns as a single message. These are
-    # about as many as in the chat without its answers, which add up to `max_new_tokens`.
+    # Pairs of the turns of a prompt, and the tokens of all turns as a single message. The chat has
+    # about as many tokens, besides those of its answers, for which each turn adds a budget below.
     chats = [
         (prompt.turns, codec.render([user(" ".join(prompt.turns))]))
         for prompt_set in plan.prompt_sets

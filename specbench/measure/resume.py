@@ -114,7 +114,7 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
 def check_records(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if the stored run has records that are not part of the plan.
 
-    Raise it also if the run is incomplete and a method remembers earlier prompts (`scope=run`),
+    Also raise it if the run is incomplete and a method remembers earlier prompts (`scope=run`),
     because the method's memory is lost.
     """
     planned = set(plan.keys)

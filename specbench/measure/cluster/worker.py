@@ -69,7 +69,7 @@ class Worker:
         (chats to tokens and back), and the length of the model's context in tokens.
 
         Raises:
-            UserError: the setup cannot be made here; the message names the machine.
+            SpecbenchError: the setup cannot be made here. The message names the machine.
         """
         address = str(self._ray.util.get_node_ip_address())
         try:
@@ -125,7 +125,12 @@ class Worker:
         """Load the model and warm up. Returns the worker's part of the run's header.
 
         `opening.about` is the header's part about model, files and methods, to which this worker's
-        part must be equal. `opening.requests` are those of the warm-up: the first is a usual one.
+        part must be equal. `opening.requests` are the requests of the warm-up, a usual request
+        first.
+
+        Raises:
+            UserError: the versions or files on this machine differ from those of the run.
+            SpecbenchError: the setup cannot be made here, or the model cannot be loaded.
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._setup

@@ -38,11 +38,13 @@ ROW_S = 0.045
 NUM_STEPS = 7
 """If only one number of threads is tried, this many steps are timed for each number of rows."""
 VANILLA_S = 1.5
-"""Seconds in which vanilla's number of threads is chosen."""
+"""Seconds of a trial for vanilla's number of threads. Its repetition takes as long again."""
 PREFILL_S = 1.0
-"""Seconds in which the number of threads for prefills is chosen."""
+"""Seconds of a trial for the number of threads of prefills. Its repetition takes as long again."""
 METHODS_S = 2.5
-"""Seconds in which the numbers of threads of all methods are chosen."""
+"""Seconds of the trials for the methods' numbers of threads, all together. A trial's repetition
+takes as long again.
+"""
 PAUSE_S = 0.5
 """Seconds of the pause before a trial is repeated."""
 SUSTAINED_S = 1.0

@@ -61,7 +61,7 @@ class FoundServer:
 async def find_server(
     client: Client, card: ModelCard, codec: ChatCodec, *, served_model: str
 ) -> FoundServer:
-    """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
+    """Find out what a server is, and whether it serves a model, by requesting a short answer.
 
     The protocols (forms of requests) are tried in order until one works.
 

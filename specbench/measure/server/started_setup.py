@@ -51,7 +51,7 @@ _MEMORY_WARNING = (
 _NO_MEMORY = ": scope=request turns this off."
 """The end of the warning for a method that can forget."""
 _VERSION_WARNING = (
-    "The version of {} could not be read before it started, so its methods were not checked "
+    "The version of {0} could not be read before {0} started, so its methods were not checked "
     "against the version."
 )
 _OTHER_VERSION = (
@@ -93,7 +93,8 @@ class StartedSetup(ServedSetup):
 
     def describe(self) -> SetupInfo:
         """The setup's part of the run's header, with warnings."""
-        warnings = [  # about methods that remember earlier requests of the run
+        # First the warnings about methods that remember earlier requests of the run.
+        warnings = [
             _MEMORY_WARNING.format(label, self._memory_hint(launch))
             for label, launch in self.servers.items()
             if launch.scope == "run"
@@ -198,7 +199,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     servers to start, by the methods' labels, and what they have in common.
 
     Raises:
-        UserError: the engine is not installed or cannot run a method, or a file is missing.
+        UserError: the engine is not installed, or cannot run a method that the user named; a file
+            is missing; the user also gave addresses of servers or a numbered GPU; or the arguments
+            for the engine have a flag that is refused.
     """
     from specbench.measure.local.engine_setup import context_length  # imports torch
 
