@@ -18,7 +18,7 @@ name. A field without a name is compared only if all fields must be equal.
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
@@ -27,6 +27,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo, fields
 
 from specbench.errors import UserError, unknown_name
+from specbench.log.option_forms import READERS
 
 Role = Literal["work", "method", "draw", "machine", "note"]
 """What a field is about: the work asked of the model; a method's options and weights; the draw of
@@ -118,7 +119,7 @@ class Option:
         if self.form == "texts":  # which may have commas
             return tuple(given_text.strip() for given_text in given if given_text.strip())
         if self.form:  # a share, or words as in a shell
-            return _READERS[self.form](self.flag, given)  # the flag is for messages
+            return READERS[self.form](self.flag, given)  # the flag is for messages
         if self.is_many:  # each text may have several values with commas between them
             stripped = [piece.strip() for given_text in given for piece in given_text.split(",")]
             texts = [piece for piece in stripped if piece]
@@ -282,37 +283,3 @@ def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, A
     for field in fields(struct):
         metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
         yield field, next((meta.extra for meta in metas if meta.extra), {})
-
-
-def share(flag: str, share_text: str) -> float:
-    """The share in a text such as "5%" or "0.05", as the number 0.05. `flag` is for the message.
-
-    Raises:
-        UserError: the text is not a number, or the share is below 0 or at least 1.
-    """
-    digits = share_text.strip().removesuffix("%")
-    try:
-        number = float(digits)
-    except ValueError:
-        number = math.nan  # refused below
-    if digits != share_text.strip():  # a percentage, whose "%" was removed
-        number /= 100
-    if 0 <= number < 1:
-        return number
-    if math.isnan(number):
-        fault = "is not a number"
-    else:
-        fault = "is below 0" if number < 0 else "is 100 % or more"
-    raise UserError(
-        f"{flag} {share_text} {fault}.", f"Give a share such as {flag} 5% or {flag} 0.05."
-    )
-
-
-def _words(flag: str, words_text: str) -> Sequence[str]:
-    try:
-        return tuple(shlex.split(words_text))
-    except ValueError as error:
-        raise UserError(f"{flag} {words_text}: {error}.", "Close the quotes.") from error
-
-
-_READERS: dict[str, Callable[[str, str], Any]] = {"share": share, "words": _words}
