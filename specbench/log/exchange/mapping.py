@@ -11,7 +11,6 @@
 A mapping of cells makes a published table, and a mapping of answers makes a run.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from specbench.log.exchange.format import (
     counts_from_drafts,
     failed,
 )
-from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.exchange.source import Fields, SourceFile, finite
 from specbench.types import Record
 
 Scopes = tuple[Fields, ...]
@@ -272,18 +271,16 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 
 
 def _text(scopes: Scopes, column: Column) -> str:
-    """The text of a column, or an empty text. Texts of several paths are joined by spaces.
-
-    A path that the row lacks adds no text. If the row lacks all paths, the text is the column's
-    default. A column may replace texts of the file, and its default, by others (`words`).
+    """The text of a column. Texts of several paths are joined by spaces. If the row has none of
+    them, the text is the column's default, or empty. A column may replace texts of the file, and
+    its default, by others (`words`).
     """
     fields = [
         _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it
         for path in column.path.split("+")
     ]
     texts = [str(field.content) for field in fields if field is not None]
-    if not texts:
-        texts = [str(column.default or "")]
+    texts = texts or [str(column.default or "")]
     return " ".join(filter(None, (column.words.get(text, text) for text in texts)))
 
 
@@ -296,11 +293,8 @@ def _number(scopes: Scopes, column: Column) -> float | None:
     field = _find(scopes, column.path, float | str)
     if field is None:
         return column.default if isinstance(column.default, float) else None
-    problem = f"{column.path}: expected a number, found {field.content!r}"
     try:
-        number = float(field.content)
+        return finite(str(field.content)) * column.scale
     except ValueError as error:
+        problem = f"{column.path}: expected a number, found {field.content!r}"
         raise field.error(problem) from error
-    if not math.isfinite(number):  # from a text such as "nan"
-        raise field.error(problem)
-    return number * column.scale

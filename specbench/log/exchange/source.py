@@ -224,7 +224,7 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
             json_text,
             parse_constant=constants.append,  # which returns None, the value of the constant
             parse_int=_whole,
-            parse_float=_finite,
+            parse_float=finite,
             object_pairs_hook=_distinct,
         )
     except json.JSONDecodeError as error:
@@ -246,9 +246,11 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _finite(digits: str) -> float:
-    """The number in a text. Raise ValueError if it is too large for a float."""
+def finite(digits: str) -> float:
+    """The number in a text. Raise ValueError if it is no number, or too large for a float."""
     number = float(digits)
+    if math.isnan(number):
+        raise ValueError(f"{digits} is not a number")
     if math.isinf(number):
         raise ValueError(f"{digits[:20]} is too large for a number")
     return number
