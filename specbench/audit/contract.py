@@ -326,7 +326,8 @@ def run_contract(
                 tests += contract_test(subject)
         except SpecbenchError as error:
             part_prefix = f"{contract_test.__name__}: "  # `containing` may have added it already
-            faults.append(part_prefix + error.message.removeprefix(part_prefix))
+            message = " ".join(error.message.split())  # on one line
+            faults.append(part_prefix + message.removeprefix(part_prefix))
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)

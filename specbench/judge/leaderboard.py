@@ -120,8 +120,8 @@ def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHe
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """A sentence if there is no audit of the run's answers. Otherwise a sentence for each method
-    that failed the audit, and one on the lossless methods that were not judged.
+    """Yield a sentence if there is no audit of the run's answers. Otherwise, yield a sentence for
+    each method and temperature that failed the audit, and one on those that were not judged.
     """
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."

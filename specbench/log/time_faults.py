@@ -149,6 +149,8 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     if not vanilla_trial_s or not answers_by_method[BASELINE]:
         return
     vanilla_ratio = _step_s(answers_by_method[BASELINE]) / vanilla_trial_s
+    if vanilla_ratio <= 0:  # all of its decoding counts as the drafter's prefill
+        return
     # A trial maps numbers of threads, as texts, to seconds of a step. Methods that shared a trial
     # have equal mappings.
     trials = [*threads.method_step_s.values()]

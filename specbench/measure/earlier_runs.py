@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
+from specbench.errors import RunFolderError
 from specbench.log.folders import list_runs
 from specbench.log.header import RunHeader
 from specbench.log.model import ModelHeader
@@ -51,7 +52,10 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
             continue
         if {*loads_of_run(values)} != {*loads_of_run(plan.spec)}:
             continue
-        records = read_run(path, is_lenient=True).records  # damaged lines are left out
+        try:
+            records = read_run(path, is_lenient=True).records  # damaged lines are left out
+        except RunFolderError:  # such as a damaged archive
+            continue
         timed_records = [record for record in records if record.wall_s]  # failed ones have no time
         if sum(record.num_tokens for record in timed_records) < MIN_TOKENS:
             continue

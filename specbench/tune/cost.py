@@ -193,11 +193,11 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     # target's steps, which emit a token each, or the steps of a visit (a completion by a size's
     # drafter). The sum is enough for both. Vanilla's steps come before the steps with each number
     # of rows, and after the last (+ 1).
-    target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
+    most_target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
     # Right tokens that are planted in a draft, the target's own token, and one to spare. Drafts
     # may have more right tokens: for these there is the room of the target's steps.
     planned_step_tokens = max(PLANTED_TOKENS) + 2
-    num_new_tokens = target_steps + STEPS_PER_VISIT * planned_step_tokens
+    num_new_tokens = most_target_steps + STEPS_PER_VISIT * planned_step_tokens
     most_tokens = min(most_context, target.context - num_new_tokens)  # of a request's prompt
     if most_tokens < 1:
         raise UserError(

@@ -232,9 +232,11 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
 
     Raises:
         RunFolderError: the files cannot be written.
-        UserError: one of the files exists already.
+        UserError: the path has no name, or one of the files exists already.
     """
     name = path.name.removesuffix(".toml")
+    if name in ("", ".."):
+        raise UserError(f"{path} is a folder.", "Give --out the path of the table.")
     toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
     if toml_path.exists() or csv_path.exists():
         raise UserError(f"{toml_path} or its CSV exists already.", "Give another --out.")

@@ -30,12 +30,11 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
         short_request = replace(request, max_new_tokens=budget)
         # A server that takes no tokens gets this chat in place of the request's prompt.
         chat_request = ChatRequest(short_request, HELLO)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(num_at_once if i == 0 else 1):
-                    group.create_task(server.complete(chat_request))
-        except* RequestFailed:
-            pass  # the run's requests will fail too, and say why
+        copies = [server.complete(chat_request) for _ in range(num_at_once if i == 0 else 1)]
+        for answer in await asyncio.gather(*copies, return_exceptions=True):
+            # If a request failed, the run's requests will fail too, and say why.
+            if isinstance(answer, BaseException) and not isinstance(answer, RequestFailed):
+                raise answer
     await asyncio.sleep(SETTLE_S)  # so that late counts are not added to the first block
     growth = increase(counters_before, await server.counters())
     server.num_untimed_drafts = server.properties.num_drafts + counted_drafts(growth)

@@ -99,7 +99,7 @@ class RunBench:
                 backend = plan.setup.open(Path(folder))
                 assert isinstance(backend, ServerBackend)  # the plans of a tune run on servers
                 with backend:
-                    request = warm_up_requests(plan)[0]  # for its limits; the prompt is not sent
+                    request = warm_up_requests(plan)[0]  # a usual request with a short answer
                     # Why the server does not allow it; "" if it does. `run` runs the coroutine.
                     reason = backend.run(
                         unsupported_reason(backend.source, method.largest, request)

@@ -47,7 +47,8 @@ async def unsupported_reason(source: ServerSource, largest: DraftSize, request: 
     Args:
         source: starts the server.
         largest: the largest draft size of the server's method.
-        request: the request's limits, such as the most tokens of an answer.
+        request: the request that is completed. A server that takes no tokens gets a short chat in
+            place of its prompt.
 
     Raises:
         SpecbenchError: the server did not start, or did not answer.

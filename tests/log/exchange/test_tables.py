@@ -123,6 +123,8 @@ def test_a_table_is_read_back_as_a_publication(tmp_path: Path) -> None:
     assert value.publication.files == {"\N{ROCKET}.json": table.sources[0].sha256}
     with pytest.raises(UserError, match="exists already"):
         write_table(table, tmp_path / "tables" / "bench")
+    with pytest.raises(UserError, match="is a folder"):
+        write_table(table, Path())
 
 
 def test_ones_own_mapping_reads_a_csv(tmp_path: Path) -> None:
