@@ -58,7 +58,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     for all methods, different work, the runs' files, and the columns.
     """
     any_explanation = explanations[0]  # all explanations share the facts about the runs
-    # settings that differ for all methods; empty if there is only one method
+    # settings that differ in all explanations; empty if there is only one
     common_settings: list[Setting] = []
     if len(explanations) > 1:
         in_all = set.intersection(*({*explanation.settings} for explanation in explanations))

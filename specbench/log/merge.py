@@ -87,14 +87,14 @@ def _prompt_of(record: Record) -> Prompt:
 
 
 def write_run(run: Run, folder: Path) -> None:
-    """Write the run into a new folder. The folder's name becomes the run's id.
+    """Write a merged or converted run into a new folder, whose name becomes the run's id.
 
     The files are written to a hidden scratch folder, with the status "running". The scratch folder
-    is renamed to the new folder, and then the header gets the run's status. So a killed merge can
+    is renamed to the new folder, and then the header gets the run's status. So a killed command can
     be repeated, which replaces the files that it left. A `RunFolder` locks its folder.
 
     Raises:
-        RunFolderError: the folder cannot be written, or another merge writes to it.
+        RunFolderError: the folder cannot be written, or another process writes to it.
         UserError: the folder already has a run or other files.
     """
     folder = folder.resolve()
@@ -120,7 +120,7 @@ def write_run(run: Run, folder: Path) -> None:
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
-    """Remove the files that a killed merge left in its folder and its scratch folder.
+    """Remove the files that a killed command left in its folder and its scratch folder.
 
     HEADER (run.json), SAMPLES and TRACE are the names of a run's files.
 
@@ -136,12 +136,13 @@ def _make_room(folder: Path, scratch: Path) -> None:
             rmtree(scratch)
         if (folder / store.HEADER).exists():
             stored_header = store.read_header(folder)
-            # Only a merged run has `origins`: the runs that it was merged from.
-            is_left_by_a_merge = stored_header.status == "running" and stored_header.origins
-            if not is_left_by_a_merge:
+            # Only merged runs have `origins`, the runs that they were merged from, and only
+            # converted runs are `imported`.
+            is_copied = stored_header.origins or stored_header.imported
+            if not is_copied or stored_header.status != "running":
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
-            # The header is removed last: as long as it exists, it shows that a killed merge left
-            # these files. `scratch_files` are versions of the header that were not renamed to it.
+            # The header is removed last: as long as it exists, it shows that a killed command
+            # left these files. `scratch_files` are versions of the header that were not renamed.
             files = [folder / store.TRACE, folder / store.SAMPLES]
             for file in (*files, *scratch_files(folder / store.HEADER), folder / store.HEADER):
                 file.unlink(missing_ok=True)

@@ -104,9 +104,10 @@ def _resumed_start(
         RunFolderError: the run does not fit the plan.
     """
     stored = read_run(path)
-    header = resumed_header(stored, new, is_forced=is_forced)
     done = without_failed(stored.records) if repeats_failed else stored.records
-    check_records(plan, dataclasses.replace(stored, records=done))
+    kept = dataclasses.replace(stored, records=done)
+    header = resumed_header(kept, new, is_forced=is_forced)
+    check_records(plan, kept)
     if done:
         return _Start(header, before=header, done=done)
     # The run has no record yet: settings and threads are chosen anew.

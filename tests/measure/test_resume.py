@@ -229,6 +229,20 @@ def test_failed_requests_are_repeated_if_that_is_asked_for(tmp_path: Path) -> No
     assert f"repeated after a failure: {len(failed)}" in text
 
 
+def test_a_segment_begins_after_the_answers_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(tmp_path, failing_plan(fails=True))
+    num_kept = sum(record.is_ok for record in first.records)
+    machine = environment.capture()
+    other_torch = structs.replace(machine.torch, num_threads=machine.torch.num_threads + 1)
+    other_machine = structs.replace(machine, torch=other_torch)
+    monkeypatch.setattr(environment, "capture", lambda: other_machine)
+    plan = failing_plan(fails=False)
+    (segment,) = run(tmp_path, plan, repeats_failed=True, is_forced=True).header.segments
+    assert segment.num_before == num_kept < len(first.records)
+
+
 def test_a_line_may_follow_failed_ones_and_never_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run(path, failing_plan(fails=True))

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.errors import UserError
 from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files, written_formats
+from specbench.log.merge import write_run
 from specbench.log.run import Load, Run
-from specbench.log.store import read_run
+from specbench.log.store import RunFolder, read_run
 from specbench.types import ImportedCounts
 from tests.log.exchange.files import about, imported, needs_published, published
 from tests.support.paths import RECORDED
@@ -130,3 +132,11 @@ def test_a_servers_throughput_is_over_the_blocks_of_all_tasks(form: str, tmp_pat
     )
     seconds = sum(block.duration_s for block in blocks)
     assert rate == pytest.approx(sum(block.num_tokens for block in blocks) / seconds, rel=0.02)
+
+
+def test_a_killed_conversion_can_be_repeated(tmp_path: Path) -> None:
+    converted = reread(read_run(RECORDED / "amd-epyc-2-cores"), "eagle", tmp_path / "answers")
+    with RunFolder(tmp_path / "run") as opened:
+        opened.write_header(structs.replace(converted.header, status="running"))
+    write_run(converted, tmp_path / "run")
+    assert read_run(tmp_path / "run").header.status == "complete"
