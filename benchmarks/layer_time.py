@@ -150,7 +150,7 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
 
 
 def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype) -> list[Layer]:
-    """Make layers with random weights, so many that no cache of the device can hold them."""
+    """Make enough layers with random weights to exceed every cache of the device."""
     heads = _heads(shape)
 
     def drawn(*size: int) -> Tensor:

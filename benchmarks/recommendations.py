@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     num_fastest: int
     """Number of runs in which the recommended method was said to be the fastest."""
     num_wrong: int
-    """How many of these runs have another method that is truly more than 2 % faster."""
+    """Number of these runs in which another method is in fact more than 2 % faster."""
 
 
 def simulate(num_runs: int, num_prompts: int = 8, seed: int = 0) -> Iterator[Outcome]:

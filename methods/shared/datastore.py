@@ -79,9 +79,10 @@ class Datastore:
         return [self._continuation(start + len(context), length) for start in starts]
 
     def longest_match(self, context: Sequence[int], length: int) -> tuple[int, list[int]]:
-        """How many last tokens of `context` occur, and up to `length` tokens that follow them.
+        """Return the length of the longest match at the end of `context`, and the tokens after it.
 
-        The earliest occurrence of the longest match counts. Without a match: 0 and no tokens.
+        The tokens, `length` at most, are those after the match's earliest occurrence. Without a
+        match, the result is 0 and no tokens.
         """
         sizes = range(1, min(len(context), SORTED_BY) + 1)
 

@@ -79,10 +79,10 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
     if task != key.task:  # a category
         return cell
     mat = mat_of_blocks(blocks)
-    # If only some answers have counts, the reason for the missing MAT tells how many. This reason,
-    # like any except NO_STEPS, is kept if the counters give no MAT either.
-    is_counted_in_part = cell.mat != NO_STEPS
-    return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
+    # A reason other than NO_STEPS says more, such as how many answers have counts, or that the
+    # answers are not comparable. It is kept if the counters give no MAT either.
+    has_own_reason = cell.mat != NO_STEPS
+    return cell if has_own_reason and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 
 def _with_mat_of_costs(cell: CellMetrics, cost: Cost | None) -> CellMetrics:

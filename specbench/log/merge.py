@@ -274,12 +274,12 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
-    """Yield the merged run's warnings: those of each run, beginning with its id, one if other
-    programs used the processor, and one for each difference from the first run that may change
-    times.
+    """Yield the merged run's warnings.
 
-    `header.cpu` is None if the processor was not sampled. For a run on servers, there is no warning
-    about other programs, since the servers are among them.
+    They are the warnings of each run and, if other programs used its processor, one about them,
+    all with the run's id in front. Then there is one for each difference from the first run that
+    may change times. `header.cpu` is None if the processor was not sampled, `others_warning` is
+    None if other programs used little. On servers they are not named: the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:

@@ -1,4 +1,4 @@
-"""Test by the signs of paired differences if one side is worse more often than the other."""
+"""Sign test: is one side of paired differences worse more often than the other?"""
 
 
 def sign_test(num_worse: int, num_better: int) -> float:
