@@ -1,6 +1,6 @@
-"""The command line. `main` is the console script, and commands have files of their own.
+"""The command line. `main` is the console script. Each command has its own file.
 
-Importing this package imports no command, so that a single module of it stays cheap to use.
+Importing this package imports no command, so it is cheap to use one of its modules.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The program with its commands, whose modules are loaded when a command is called."""
+"""The program and its commands. A command's module is loaded when the command is called."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -82,7 +82,7 @@ class Command(WithHeadings, TyperCommand):
         """Parse the words of a call. click removes the words that it understands.
 
         Raises:
-            UserError: an option that has another name here, or a word too many.
+            UserError: an option has another name here, or there is an extra word.
         """
         words = with_address(args)
         flags = {flag for param in self.params for flag in param.opts}
@@ -92,7 +92,7 @@ class Command(WithHeadings, TyperCommand):
         if not ctx.resilient_parsing:  # true while a shell completes the words
             for sentence in unknown_variables(ctx.auto_envvar_prefix or "", names):
                 typer.echo(sentence, err=True)
-        ctx.allow_extra_args = True  # click's own message does not say what a word may mean
+        ctx.allow_extra_args = True  # `extra_argument` has a better message than click
         extra_words = super().parse_args(ctx, words)
         if extra_words and not ctx.resilient_parsing:
             raise extra_argument(name, flags, extra_words)
@@ -108,7 +108,7 @@ class Command(WithHeadings, TyperCommand):
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """Return the words of a command. A `--ray` without a value gets this machine's cluster."""
+    """Add the address "auto", for this machine's cluster, after each `--ray` without a value."""
     completed: list[str] = []
     for word, next_word in pairwise([*words, ""]):
         completed.append(word)
@@ -149,7 +149,6 @@ class Commands(InterruptibleGroup):
 
 
 def _load(name: str, listed: Listed) -> Any:
-    """Load the command from its module."""
     module_name, _, attribute = (listed.function or f"{name}.{name}").partition(".")
     declared = getattr(import_module(f"specbench.cli.{module_name}"), attribute)
     if isinstance(declared, typer.Typer):  # it has commands of its own
@@ -166,7 +165,7 @@ def _load(name: str, listed: Listed) -> Any:
 def _simplify_help(command: Any) -> None:
     """Leave types and environment variables out of a command's help.
 
-    The epilog says how variables are named.
+    The epilog explains how the variables are named.
     """
     for param in command.params:
         param.show_envvar = False

@@ -81,7 +81,7 @@ def show(
 
 
 def _details(name: str) -> Sequence[TextTable | str]:
-    """Return tables about the first method, dataset, run or model with this name, in this order."""
+    """Return tables about a method with this name, or else a dataset, a run, or a model."""
     datasets = load_cards()  # the cards by name
     name = same_name(name, [*registry.names(), *datasets])
     if name in registry.names():
@@ -161,7 +161,7 @@ def _model(card: ModelCard) -> TextTable:
 
 
 def _drafters(card: ModelCard) -> TextTable:
-    """Return a row for each method with draft weights on a model's card, and each alternative."""
+    """Return a row for each draft checkpoint on a model's card, alternatives included."""
     rows = []
     for name in registry.names():
         if (weights := card.weights_of(name)) is None:
@@ -262,10 +262,10 @@ def _run(path: Path) -> list[TextTable | str]:
 
 
 def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
-    """Return the options in effect of a method, and its checkpoint, in words.
+    """Return a method's options in effect, and its checkpoint, in words.
 
-    The options include the target layers that the method's head read. The checkpoint has the name
-    of its published layout.
+    The options include the target layers that the method's head read. The checkpoint's text names
+    its published layout.
     """
     from specbench.report import facts
 

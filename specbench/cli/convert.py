@@ -56,8 +56,8 @@ def convert(
     """Read result files of other tools into a run, and print their publishers' numbers first.
 
     With --to, write runs as a folder of result files, one per method and pass.
-    Totals without answers become a published table, RUN.toml and RUN.csv. --to table makes such a
-    table of the publishers' numbers of imported runs.
+    Files with totals but no answers become a published table, RUN.toml and RUN.csv. --to table
+    writes the publishers' numbers of imported runs as such a table.
 
     A file's format is recognised by its content. docs/convert.md has the formats.
     """
@@ -108,7 +108,7 @@ def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
 
 
 def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
-    """Write a published table to `out`. It was read from files at the address `url`."""
+    """Write a published table to `out`. `url` is the address of the files it was read from."""
     from specbench.log.exchange.tables import write_table
 
     for source in table.sources:

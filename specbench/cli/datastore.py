@@ -52,7 +52,7 @@ def build(
     quiet_libraries()
     path = resolve_model(spec.card, offline=call.offline)
     codec = load_codec(path, spec.card, spec.template, spec.template_args)
-    longest = 1 << 40  # nothing is cut
+    longest = 1 << 40  # no text is cut
     token_ids = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
     if not token_ids:
         raise UserError(f"{data} holds no text of three tokens or more.", "Give more text.")

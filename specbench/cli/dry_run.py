@@ -28,12 +28,11 @@ _BOUND = (
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     """Print the cost of each run of a suite. Return True if nothing has to be downloaded.
 
-    `seconds` were estimated from an earlier run. Without them, a lower bound is printed. If the
-    suite has several runs, each run that would be refused has a line.
+    `seconds` were estimated from an earlier run. Without them, a lower bound is printed. If one
+    of several runs would be refused, a line gives the reason.
 
     Raises:
-        UserError: the suite's only run would be refused. If there are several, each refused one has
-            a line.
+        UserError: the suite's only run would be refused.
     """
     from specbench.measure.plan import check_early
 
@@ -46,8 +45,8 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole, text_table
 
-    # The bandwidth of a device, such as "cuda:0-3". Of several GPUs, which work one after the
-    # other, the first is measured.
+    # The bandwidth of a device. If the device is several GPUs, such as "cuda:0-3", only the first
+    # is measured, because they work one after the other.
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
     rows: list[list[str]] = []  # the table's row for each run
     missing: list[str] = []  # sentences about missing files
@@ -105,7 +104,10 @@ def print_power(plan: Plan) -> None:
 
 
 def _power(plan: Plan) -> str:
-    """Say how small a difference the run could show, judged by an earlier run."""
+    """Return a sentence with the smallest difference that the run could show.
+
+    It is estimated from an earlier run of the model.
+    """
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
     from specbench.measure.earlier_runs import earlier_runs
@@ -117,7 +119,7 @@ def _power(plan: Plan) -> str:
         fewest = least_prompts(len(num_prompts))
         return f"No difference can be shown: use --limit {fewest}, or more prompts."
     for path, _ in earlier_runs(plan, RUNS):
-        # the variances of an earlier run, or None if it cannot show them
+        # the variances of an earlier run, or None if it has too few samples
         if pilot := pilot_of(measure(read_run(path, is_lenient=True))):
             smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
             if smallest < 1:

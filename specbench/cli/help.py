@@ -34,7 +34,7 @@ class CommandWithParts(WithHeadings, TyperGroup):
 
 
 def write_sections(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Write rows of a name and a text below their headings."""
+    """Write each heading, and below it the rows, which are pairs of a name and a text."""
     for heading, rows in sections.items():
         with formatter.section(heading):
             formatter.write_dl(rows)

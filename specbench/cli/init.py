@@ -54,7 +54,7 @@ def init(
 
 
 def _renamed(source: str, name: str) -> str:
-    """Return a file of the template, or its name, for a method of this name."""
+    """Replace the example's names in the text or the name of a template file."""
     title = name.replace("_", " ").title()
     class_name = title.replace(" ", "")
     example_title = EXAMPLE.title()

@@ -1,4 +1,4 @@
-"""End a command by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, and say how to continue the work.
+"""End a command on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, and say how to continue the work.
 
 The exit code is 130. Typer turns KeyboardInterrupt into a silent exit, so the interrupt is caught
 before typer sees it.
@@ -35,7 +35,7 @@ class InterruptibleGroup(TyperGroup):
         """Run a command. SIGTERM, SIGHUP and SIGQUIT interrupt it, unless they were ignored."""
         outer_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         for signal_number, handler in outer_handlers.items():
-            if handler != signal.SIG_IGN:  # which nohup sets
+            if handler != signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(signal_number, interrupt_once)
         try:
             with unhandled_os_errors():  # typer would end silently if a pipe is closed

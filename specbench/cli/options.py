@@ -66,7 +66,7 @@ Complete = Callable[[str], list[str]]
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Complete:
-    """Return the completer of an option or argument with these names."""
+    """Return a function that completes words to these names, for an option or argument."""
 
     def complete(incomplete: str) -> list[str]:
         """Complete the last part of a comma-separated list."""
@@ -126,9 +126,9 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
     The command may have three more parameters. `values` are the given values by field, `call` has
     the options of `Call`, and `given` has the names of all options that were given.
     """
-    headings = get_args(Group)  # of the help, in their order
+    headings = get_args(Group)  # in the order of the help
     in_order = sorted(declared, key=lambda option: headings.index(option.group))
-    by_parameter = {option.parameter: option for option in in_order}  # by the name of the parameter
+    by_parameter = {option.parameter: option for option in in_order}
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         """Return the command for typer, with a parameter for each option."""
@@ -178,9 +178,9 @@ def _given_parameters(context: typer.Context) -> list[str]:
 
 
 def _parameter(declared: Option) -> Parameter:
-    """Return the parameter of a command for an option, which itself reads the typed text.
+    """Return a command's parameter for an option, with its flags, help, heading and completion.
 
-    The parameter has the option's flags, help, heading and completion.
+    `Option.read` parses the texts, not typer.
     """
     kind: Any = declared.item
     default: Any = declared.default
@@ -196,7 +196,7 @@ def _parameter(declared: Option) -> Parameter:
         help_text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
     typer_option = typer.Option(
-        # Without its name, typer 0.27 would call `--model` with the metavar MODEL `--MODEL`.
+        # Without the flag, typer 0.27 would name the option after its metavar, such as `--MODEL`.
         *([] if is_pair else [declared.flag]),
         metavar=None if declared.item is bool else declared.metavar,
         help=help_text,
@@ -243,7 +243,7 @@ RunArguments = Annotated[
 
 
 def quiet_libraries() -> None:
-    """Silence the progress bars and advice of transformers, which is not imported yet."""
+    """Silence the progress bars and advice of transformers. Call this before importing it."""
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 

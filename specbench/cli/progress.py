@@ -1,7 +1,7 @@
 """Show a run's progress on stderr: live on a terminal, elsewhere a line per sample, or nothing.
 
 A terminal gets no line per sample, so that the result stays on one screen. The view is redrawn only
-at events of the run, since a thread that redraws by the clock would disturb the timing.
+at events of the run, because a thread that redraws regularly would disturb the timing.
 """
 
 import math
@@ -63,7 +63,7 @@ class PlainProgress(Lines, ProgressView):
 
 
 class LiveProgress(PlainProgress):
-    """The totals of methods, the current sample and a bar, below a line per failed sample."""
+    """The totals of methods, the current sample and a bar. Failed samples have lines above them."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -129,7 +129,7 @@ class LiveProgress(PlainProgress):
 
 
 def _short(method: str, methods: Iterable[str]) -> str:
-    """Return the method with only the options in which it differs from its other variants."""
+    """Return a method's label with only the options that tell it from its other variants."""
     name = method.partition(":")[0]
     variants = tuple(
         other for other in methods if other != method and other.partition(":")[0] == name
@@ -142,7 +142,7 @@ def _short(method: str, methods: Iterable[str]) -> str:
 def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> ProgressView:
     """Return the quiet view, the live view for a terminal, or plain lines.
 
-    The console is that of stderr unless another is given, since stdout is for data.
+    Without `console`, the output goes to stderr, since stdout is for data.
     """
     if is_quiet:
         return ProgressView(_say_in_debug)

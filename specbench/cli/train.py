@@ -44,7 +44,7 @@ def _check_inputs(spec: RunSpec, data: Path, openings: Path | None) -> None:
     """Check the name of the model, and the files that the training will read.
 
     Raises:
-        UserError: the model is unknown, a file does not exist, or nothing uses the openings.
+        UserError: the model is unknown, a file does not exist, or --openings has no use.
     """
     _ = spec.card
     is_written_by_model = str(data) == "self"

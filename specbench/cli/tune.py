@@ -123,7 +123,7 @@ def _forget(name: str) -> None:
 
 
 def _tune_servers(values: dict[str, Any], call: Call, out: Path) -> None:
-    """Find, print and write the draft sizes of an engine's methods by load."""
+    """Find, print and write the draft sizes of an engine's methods for each load."""
     from specbench.cli.progress import progress_view
     from specbench.report.console import SafeConsole
     from specbench.tune.served.results import result_lines, result_table, write_results
@@ -179,7 +179,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     from specbench.tune import profile as record_profile
 
     spec = RunSpec(methods=values.get("methods", ()))
-    # labels have no folders
+    # labels leave out the folders of files
     spellings = {method.label: str(method.asked) for method in spec.run_methods}
     recorded = record_profile(output=out, offline=call.offline, say=say, **values)
     for label in recorded.header.methods:
@@ -193,7 +193,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
 @commands.command(cls=Part)
 @takes(*_WORK, *_DRAWN[:1], *_ENGINE, *_TIMED, *_OFFLINE)
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
-    """Measure the time of drafts, and of a step by rows and context."""
+    """Measure the time of a draft, and of a step at each number of rows and context length."""
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
     from specbench.report.formats import at_least

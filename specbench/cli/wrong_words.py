@@ -1,4 +1,4 @@
-"""Understand words of a command line that other programs take, and name specbench's own."""
+"""Recognise words of other programs' command lines, and name specbench's words for them."""
 
 import os
 import shlex
@@ -66,7 +66,7 @@ def refuse_early_options(
     commands: Collection[str], options: Collection[str], words: Sequence[str]
 ) -> None:
     """Raise UserError for a command's option that was written before the command."""
-    # where the command is among the words, or None
+    # the index of the command in `words`, or None
     position = next((i for i, word in enumerate(words) if word in commands), None)
     if position is None or not words[0].startswith("-") or words[0] in options:
         return

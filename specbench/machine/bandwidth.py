@@ -1,6 +1,6 @@
 """Measure the memory's bandwidth on blocks that are larger than any cache.
 
-A step only reads weights, so blocks are read, too. A copy would be slower on any device. On a CPU
+A step only reads weights, so blocks are only read. A copy would be slower on any device. On a CPU
 the block lies in huge pages, as weights do, because pages of 4 KB are read up to 40 % slower.
 """
 

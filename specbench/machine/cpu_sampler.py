@@ -9,7 +9,7 @@ from specbench.machine.sampler import Sampler, Spread
 
 @dataclass(frozen=True, slots=True)
 class CpuMoment:
-    """The processor's counters at a moment, in seconds since an arbitrary earlier one."""
+    """The processor's counters at a moment. Times are seconds since an arbitrary start."""
 
     cores_s: float
     """Time of all cores together, working or idle."""

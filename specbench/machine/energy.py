@@ -1,4 +1,4 @@
-"""Read this machine's energy counters: those of GPUs by NVML, of processor packages by RAPL."""
+"""Read this machine's energy counters: GPUs through NVML, processor packages through RAPL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -66,7 +66,7 @@ class EnergyMeter:
     def growth(
         self, before: Mapping[str, float], after: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """The joules that each counter grew by between two readings. By default, the later is now.
+        """The joules that each counter grew by since the reading `before`, up to `after` or now.
 
         A package's counter starts again at 0 after its largest number.
         """
@@ -116,6 +116,6 @@ class TickSampler(Sampler):
 
 @contextmanager
 def energy_meter(*, has_gpu: bool) -> Iterator[EnergyMeter]:
-    """The meter of the processor's counters and, with `has_gpu`, of those of the visible GPUs."""
+    """The energy meter of the processor and, with `has_gpu`, of the visible GPUs."""
     with driver() if has_gpu else nullcontext() as nvml:
         yield EnergyMeter(visible_cards(nvml) if nvml else ())

@@ -75,9 +75,9 @@ def busy_warning() -> str | None:
 
 
 def with_one_start(warnings: Iterable[str]) -> list[str]:
-    """The warnings, where those of `busy_warning` at a run's start and resumptions become one.
+    """The warnings, with consecutive ones of `busy_warning` joined into one.
 
-    Only warnings that follow each other are joined.
+    A run gets such a warning at its start, and at each resumption.
     """
     # The groups are the load in parentheses, and the end of the sentence.
     busy_start = re.compile(rf"{BUSY_AT_START} (\(.*?\))(: .*)")
@@ -161,7 +161,7 @@ def _torch() -> Torch:
     from specbench.engine.layers.torch_attention import attention_kernels, without_cudnn_attention
 
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    with without_cudnn_attention():  # as in runs
+    with without_cudnn_attention():  # runs exclude cuDNN, too
         kernels = tuple(attention_kernels())
     return Torch(
         version=str(torch.__version__),

@@ -1,4 +1,4 @@
-"""Sample a GPU during a run: clocks, heat, power, throttling, and other processes on the card.
+"""Sample a GPU during a run: clocks, temperature, power, throttling, and other processes.
 
 A thread queries the driver ten times per second during the run. The run does not wait for the
 answers, and continues without them.

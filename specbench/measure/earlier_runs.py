@@ -36,9 +36,9 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """The seconds that a plan's answers will take, as in the latest comparable run, or None without
-    one.
+    """The expected seconds of a plan's answers.
 
+    They are estimated from the latest comparable run. The result is None if there is no such run.
     `root` is the folder of all runs. A comparable run is one of `earlier_runs` with the same
     `_kind` and loads, and with at least `MIN_TOKENS` tokens. Runs that were continued on another
     machine or with other versions (`segments`) are left out. Each answer is expected to add the

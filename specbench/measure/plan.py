@@ -87,7 +87,7 @@ def make_plan(
         tasks,
         spec.prompts,
         num_prompts=spec.limit,
-        is_spread=spec.limit_order == SPREAD,  # over the categories; else the first prompts
+        is_spread=spec.limit_order == SPREAD,  # over the categories; False: the first prompts
         offline=is_offline,
     )
     # The model or the servers, found and checked; nothing is loaded yet.

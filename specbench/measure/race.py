@@ -58,7 +58,7 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 
 @dataclass(slots=True)
 class Recording:
-    """Output of methods, recorded with its times to be replayed side by side at its real speed."""
+    """The output of methods with its times, to replay it side by side at its real speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
     """The time of each call of `watch` [seconds on a clock] with the answer so far, by label."""

@@ -57,8 +57,8 @@ def warm_up_requests(plan: Plan) -> list[Request]:
     """
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer
-    # Pairs of the turns of a prompt, and the tokens of all turns as a single message. The chat has
-    # about as many tokens, besides those of its answers, for which each turn adds a budget below.
+    # Pairs of the turns of a prompt, and the tokens of all turns as a single message. This is about
+    # the length of the chat without answers; `whole_chats` adds the budget of an answer per turn.
     chats = [
         (prompt.turns, codec.render([user(" ".join(prompt.turns))]))
         for prompt_set in plan.prompt_sets

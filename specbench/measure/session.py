@@ -151,7 +151,7 @@ class _FolderLog:
         header = self.backend.describe(stored.records).added_to(self.header)
         # `describe` returns None if nothing was sampled. Then the use in an earlier part is kept.
         cpu_use = self.sampler.describe() or self.header.cpu
-        if header.workers:  # other machines completed the requests, and were sampled there
+        if header.workers:  # workers sample their own machines
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)
         if status == "complete":  # with --until-ci, adds the numbers of passes and records

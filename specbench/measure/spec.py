@@ -139,7 +139,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         return Sampling(temperature, self.top_p, self.top_k)
 
     def samplings_text(self) -> str:
-        """The samplings at all temperatures as a text, as files of settings have it."""
+        """The samplings at all temperatures as a text, in the form that files of settings use."""
         return " and ".join(str(self.sampling(temperature)) for temperature in self.temperatures)
 
 

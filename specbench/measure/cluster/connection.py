@@ -64,9 +64,8 @@ def connected(address: str) -> Iterator[Any]:
 def _prepare_local_ray() -> None:
     """Set the variables that Ray reads when it is imported.
 
-    Workers get the niceness of this process, to which Ray's default would add 15. Ray's ports are
-    open to the network, so a token is drawn for this run that keeps others out (in Ray 2.52 or
-    newer).
+    Workers get the niceness of this process. Ray's default would add 15. Ray's ports are open to
+    the network, so the run draws a token that keeps others out (in Ray 2.52 or newer).
     """
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -35,7 +35,7 @@ class Call(NamedTuple):
 class ClusterBackend:
     """The workers of a cluster while a run uses them. In `warm_up`, they load their models.
 
-    Workers are named worker-1, worker-2 and so on. A resumed run counts on from its last worker.
+    Workers are named worker-1, worker-2 and so on. A resumed run continues this numbering.
     """
 
     def __init__(

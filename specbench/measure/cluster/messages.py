@@ -13,7 +13,7 @@ from specbench.types import Record, RecordKey, Request
 
 @dataclass(frozen=True)
 class RemoteSetup:
-    """What a run's setup on a cluster and a worker's report about it have in common."""
+    """The fields that a run's setup on a cluster shares with a worker's report about it."""
 
     about: SetupInfo
     """The setup's part of the header, with a machine of the cluster as its environment."""

@@ -58,7 +58,7 @@ class Worker:
         self._runner: SampleRunner | None = None  # None before the model is loaded
         self._done: list[Record] = []  # this worker's records so far, without tokens and texts
         for name in SHARED_VARIABLES:
-            os.environ.pop(name, None)  # Ray has set some
+            os.environ.pop(name, None)  # Ray sets some of them
         os.environ.update(shared)
 
     def report(self) -> WorkerReport:

@@ -71,7 +71,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChoice:
-    """The chosen settings, and the measured times that decided."""
+    """The chosen settings, and the measured times that they are based on."""
 
     methods: Sequence[RunMethod]
     """The methods whose settings were changed."""
@@ -89,7 +89,7 @@ def choose_settings(
 ) -> SettingsChoice:
     """Give methods the settings that are fastest here.
 
-    Returns the methods whose settings were changed, and the times of steps that decided.
+    Returns the methods whose settings were changed, and the step times that they are based on.
 
     Args:
         setup: names the target, for which the acceptance with several settings may be known.

@@ -143,10 +143,10 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
-        """Compare the weights with any fingerprint of them, and measure the bandwidth again.
+        """Compare the weights with their fingerprint, if there is one. Measure the bandwidth again.
 
-        The backend opened at `began_s` on the outer clock. After a long run, more weights may be
-        read.
+        The backend opened at `began_s` on the outer clock. The longer the run took, the more
+        weights may be read.
         """
         with suppress(RuntimeError):  # if the device failed, the run has an error to show already
             if fingerprint:
@@ -209,21 +209,22 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, why the method's steps cannot be graphs; None if they can, or need not.
+            # Reasons why methods' steps cannot be graphs, by label; None if there is none.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
         self._compare_vanilla()
         is_joined = self.target.execution.is_joined  # True if one graph computes a whole step
         for label, method_reason in eager_reasons.items():
-            eager_reason = method_reason or self._setup.mode.reason  # the mode's is for all methods
+            # The mode may have a reason that holds for all methods.
+            eager_reason = method_reason or self._setup.mode.reason
             mode = "eager" if eager_reason else self._setup.mode.name
             header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
         warm_up_s = round(perf_counter() - began_s, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
-        self._num_late_before = num_late(self.target)  # of earlier uses: `describe` subtracts it
+        self._num_late_before = num_late(self.target)  # `describe` counts from here
         gc.freeze()  # else a garbage collection takes a fifth of a second during a sample
         self._stack.callback(gc.unfreeze)
 
@@ -257,7 +258,7 @@ class EngineBackend:
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
         """The runner of a plan. Prints the expected time, and with --energy measures energies."""
-        max_tokens = plan.max_new_tokens  # of an answer
+        max_tokens = plan.max_new_tokens  # per answer
         # Seconds of the longest answer with each method; empty if all of them failed.
         answer_s = [pace.prefill_s + pace.token_s * max_tokens for pace in self._paces.values()]
         if answer_s and not self._choices.are_threads_kept:  # not in a continued run
@@ -322,8 +323,7 @@ class EngineBackend:
         counted_completion(self._info.hooks, method, decode)
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        """Complete a request, with the method's number of threads in steps, and another in the
-        prefill.
+        """Complete a request. Prefill and steps have the numbers of threads chosen for them.
 
         `is_checked` checks each step against the contract of methods. The completion's `outer_s`,
         the seconds of the whole call, leaves out the seconds in which threads are changed.

@@ -156,7 +156,7 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
 def load_model(setup: EngineParts) -> Target:
     """Load the target of a setup onto its device, or spread over several GPUs.
 
-    `setup` has the device, the dtype, and the checkpoint or the stand-in. `setup.mode` says if
+    `setup` has the device, the dtype, and the checkpoint or the stand-in. `setup.mode` says whether
     steps run eagerly or as CUDA graphs. `setup.need` has the bytes of memory that target and
     drafters need; None if not estimated.
     """
@@ -239,7 +239,7 @@ def describe_execution(
         weights_layout=drafter.weights_layout,  # the published layout of its checkpoint
         weights_facts=drafter.weights_facts,
         num_positions=drafter.num_positions,
-        has_guessed_layers=drafter.has_guessed_layers,  # True: no config names them
+        has_guessed_layers=drafter.has_guessed_layers,  # True if no config names them
     )
 
 

@@ -311,7 +311,7 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
-    """The format of a checkpoint's weights, and if loading turns them into plain weights.
+    """The format of a checkpoint's weights, and whether loading turns them into plain weights.
 
     `card` names the model for errors; `path` is the checkpoint's folder.
 
@@ -325,7 +325,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    # The type of a GGUF file's quantised weights, if a conversion has made plain weights of them.
+    # The type that weights had in a GGUF file, if the file was converted to plain weights.
     if gguf_type := config.get(GGUF_TYPE):
         return _StoredWeights(f"dequantised {gguf_type}", is_dequantized=False)
     # The method of quantisation, such as "awq"; "" for plain weights.

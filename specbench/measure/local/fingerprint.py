@@ -1,8 +1,8 @@
 """Compute a fingerprint of the target's weights after loading, and again at the end of a run.
 
-It shows if weights were changed during a run and not restored. It is computed where the weights
-lie, as a hash of sums of integers, which are exact on every device. The sums depend on the place of
-each integer.
+It shows whether weights were changed during a run and not restored. It is computed where the
+weights lie, as a hash of sums of integers, which are exact on every device. The sums depend on the
+place of each integer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 class Fingerprint:
     """The fingerprint of a loaded model's weights, or of some of them if time is short.
 
-    A fingerprint may take a share of the seconds of loading (`load_s`). `seed` shuffles the chunks
-    of weights.
+    The time for a fingerprint is limited to a share of `load_s`, the seconds that loading took.
+    `seed` shuffles the chunks of weights.
     """
 
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
         self._model = model
-        self._seconds = 0.0  # that computing all sums took
+        self._seconds = 0.0  # spent on computing all sums
         self._sizes = [chunk.nbytes for chunk in _chunks(model)]  # bytes of each chunk
         self._order = [*range(len(self._sizes))]  # indices of the chunks, shuffled
         random.Random(seed).shuffle(self._order)

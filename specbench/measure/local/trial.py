@@ -142,8 +142,8 @@ def _is_faster(steps_s: Sequence[float], best_steps_s: Sequence[float]) -> bool 
     """True if steps are faster than the best number's by more than a factor of FASTER.
 
     False if they are not, None if that is unclear. `steps_s` and `best_steps_s` have the seconds of
-    steps that were timed in pairs. A sign test decides if the median ratio of pairs is above or
-    below FASTER: if it were equal to FASTER, a result as clear as this would have a probability
+    steps that were timed in pairs. A sign test decides whether the median ratio of pairs is above
+    or below FASTER: if it were equal to FASTER, a result as clear as this would have a probability
     below LEVEL.
     """
     from scipy.special import bdtr, bdtrc  # the lower and upper tail of a binomial distribution

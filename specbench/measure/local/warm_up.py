@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, why the method's steps cannot be graphs; None if they can, and in an eager run.
+        The reason why a method's steps cannot be graphs, by label; None without one.
     """
     execution = target.execution
     usual = requests[0]
@@ -75,7 +75,7 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, run_samplings)
-        # The first function (by name) that ran eagerly, and why; else the target's reason, or None.
+        # One of the functions that ran eagerly, with the reason; else the target's reason, or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # graphs captured from now on count as late, since they delay a sample
     return eager_reasons

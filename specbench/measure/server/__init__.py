@@ -1,4 +1,4 @@
-"""Complete requests over HTTP, by servers that stream answers. Each method has a server.
+"""Complete requests over HTTP, with servers that stream answers. Each method has a server.
 
 `running_setup` sets up a run on servers that are already running, and `started_setup` a run on
 servers that are started for it. `find` asks a server what it is. `client` sends it a request and

@@ -85,8 +85,8 @@ class AnswerReader(Struct):
                 raise RequestFailed(f"The server reported an error: {_shown(content)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # Break off an endless answer. The limit is far above the budget: an answer with a few
-        # tokens too many is found out when it has ended.
+        # Break off an endless answer. The limit is far above the budget: a few tokens too many
+        # are noticed after the end of the answer.
         most_tokens = 2 * self.budget + 64
         num_ids = len(self._ids or ())  # 0 if the server sends text only
         if num_ids > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:

@@ -23,7 +23,7 @@ _GIB = 2**30
 def arrange(
     engine: Engine, launches: Sequence[Launch], engine_args: Sequence[str]
 ) -> Arrangement | None:
-    """Decide if a run's servers are up side by side, or one at a time; None for a single server.
+    """Decide whether servers run side by side or one at a time; None for a single server.
 
     They are side by side if their weights, caches and processes need at most _USED of the device's
     free memory, which is the machine's on a CPU, else the first GPU's. With a GPU, the processes
@@ -43,7 +43,7 @@ def arrange(
         reason = "--engine-args may change the memory of a server"
         return Arrangement(is_side_by_side=False, reason=reason)
     server_bytes = [_needed_bytes(engine, launch) for launch in launches]
-    if launches[0].is_cpu:  # so are all
+    if launches[0].is_cpu:  # all servers have the same device
         return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
     # The arrangement if only the processes, without weights and caches, need memory of the machine.
     on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
@@ -73,7 +73,7 @@ def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
 
 def _in_shares(server_bytes: Sequence[int], gpu: GpuMemory) -> Arrangement:
     """The arrangement is side by side if an equal share of a GPU is enough for every server. Shares
-    are whole percent.
+    are whole percentages.
 
     `server_bytes` has the bytes that each server needs.
     """

@@ -32,7 +32,7 @@ T = TypeVar("T")
 class BlockRunner:
     """Completes a plan's samples with servers, except those that are done.
 
-    Records are written and progress is reported only while no request is under way, because both
+    Records are written and progress is reported only while no request is in flight, because both
     take time that would count as the server's.
     """
 
@@ -135,15 +135,15 @@ class BlockRunner:
         answers apart. Returns the number of requests that were sent again only to keep the load;
         they already have records.
         """
-        num_active = 0  # samples under way
+        num_active = 0  # samples in flight
 
         async def complete_turns(sample: Sample) -> None:
             """Complete those turns of a sample that have no record, one after the other.
 
-            The new records of all samples are written when none is under way (`num_active` is 0).
+            The new records of all samples are written when none is in flight (`num_active` is 0).
             """
             nonlocal num_active
-            if num_active == 0:  # progress shows only the first of the samples under way
+            if num_active == 0:  # progress shows only the first of the samples in flight
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             num_active += 1
             for key in sample.keys(block.method):  # the key of each turn's record
@@ -217,14 +217,14 @@ class BlockRunner:
         return Record(key, "error", num_prompt_tokens, seed=seed, error=reason)
 
     def _keep(self, record: Record) -> None:
-        """Keep a record, to be written when no request is under way."""
+        """Keep a record, to be written when no request is in flight."""
         self._records[record.key] = record
         self._unwritten.append(record)
 
     def _write(self) -> None:
         """Write the records that are not in the log yet, and show them in the progress.
 
-        This is called while no request is under way.
+        This is called while no request is in flight.
         """
         records = self._unwritten
         self._unwritten = []
@@ -270,7 +270,7 @@ class ServerBackend:
         return self._runner.run(work)
 
     def _end_requests(self) -> None:
-        """Cancel the requests that are still under way after an interrupt."""
+        """Cancel the requests that are still in flight after an interrupt."""
         loop = self._runner.get_loop()
         while tasks := asyncio.all_tasks(loop):
             for task in tasks:

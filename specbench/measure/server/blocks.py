@@ -54,9 +54,9 @@ class Block:
 
 
 class BlockClock:
-    """Measures the time of a block: the seconds in which at least one request is under way.
+    """Measures the time of a block: the seconds in which at least one request is in flight.
 
-    A request is under way from when it is sent to its last token. Later events, such as a count of
+    A request is in flight from when it is sent to its last token. Later events, such as a count of
     tokens, and the client's work between requests do not add to the time. With `has_rate`, requests
     come at random times, and the time goes from the start of the block to the last token.
     """
@@ -83,7 +83,7 @@ class BlockClock:
         """The seconds of the block, or 0 if no request was sent, or the clock went back.
 
         At a rate, these are the seconds from the start of the block to the end of the last request.
-        Otherwise they are the seconds during which at least one request was under way.
+        Otherwise they are the seconds during which at least one request was in flight.
         """
         if self._has_rate:
             last_end = max((ended for _, ended in self._spans), default=0.0)

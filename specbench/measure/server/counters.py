@@ -73,7 +73,7 @@ class AnswerCounts:
         """The record of a new answer, with its numbers of drafts and of accepted draft tokens.
 
         They are the growth of the server's counters, unless the record already has them. No other
-        request of this run may be under way.
+        request of this run may be in flight.
 
         The record stays as it is if the counters have not grown by exactly the answer's tokens
         within SETTLE_S seconds. In that case they lag, or also count the requests of other clients.

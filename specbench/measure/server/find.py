@@ -224,8 +224,8 @@ class _Software(NamedTuple):
 async def _software(client: Client, owner: str | None) -> _Software:
     """The software of a server with its version, and the protocols to try with it.
 
-    `client` sends requests to the server. `owner` is the owner of the served model that the server
-    names, or None. Each engine gives its version at a particular path, in JSON with a particular
+    `client` sends requests to the server. `owner` is the owner that the server names for its
+    model, or None. Each engine gives its version at a particular path, in JSON with a particular
     key (`engine.version_keys`). The server's engine is the first one whose version is found. If the
     engine has its own protocol, this is tried before those of the OpenAI API. TensorRT-LLM, and
     servers that give no version, have no engine here: they get the protocols of the OpenAI API.

@@ -51,11 +51,11 @@ class PromptOffset:
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
-        """The most tokens that a whole prompt may lack, since special tokens in texts may be fewer
-        there.
+        """The most tokens that a whole prompt may lack.
 
-        They are 8 tokens, or 1 % of the prompt if that is more. If the offset is unknown, they are
-        40 tokens, or 10 %.
+        A server may read the text of a special token as one token, where we send several. The limit
+        is 8 tokens, or 1 % of the prompt if that is more. If the offset is unknown, it is 40
+        tokens, or 10 %.
         """
         return max(8, 0.01 * num_expected) if self.is_known else max(40, 0.1 * num_expected)
 
@@ -87,7 +87,7 @@ async def find_offset(
         num_sent: tokens of the chat of one turn, as rendered here.
     """
     request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
-    num_read = 0  # the server's count of the tokens of the chat of two turns; 0 without a count
+    num_read = 0  # tokens of the two-turn chat, as the server counts them; 0 without a count
     with suppress(RequestFailed):  # the server gave no answer
         long_answer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
         num_read = long_answer.prompt_tokens or 0
@@ -123,9 +123,9 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
         return num_counted
     if num_counted + (answer.cached_tokens or 0) == num_expected:  # the rest is from a cache
         return num_expected
-    # `most_new` tokens follow the beginning that an earlier prompt has, too. After the first turn,
-    # the cache may also have the answer to that prompt, of up to `max_new_tokens` tokens. Templates
-    # may add a few tokens.
+    # `most_new` tokens follow the beginning that this prompt shares with an earlier one. After the
+    # first turn, the cache may also have the answer to the earlier prompt, with up to
+    # `max_new_tokens` tokens. Templates may add a few tokens.
     most_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
     least_new = most_new - (request.max_new_tokens if turn else 0)
     are_new_counted = least_new - _MOST_PER_TURN <= num_counted <= most_new + _MOST_PER_TURN
@@ -134,7 +134,7 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
 
 def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
     """The length of the longest beginning that a prompt shares with an earlier prompt."""
-    pairs_of_tokens = [  # by earlier prompt: its tokens beside those of this prompt
+    pairs_of_tokens = [  # for each earlier prompt: tokens of both at each position
         zip(prompt, sent_prompt, strict=False)
         for sent_prompt in sent_prompts
         if sent_prompt is not prompt

@@ -90,7 +90,7 @@ def make_record(
         decode_s=round(answer.arrivals[-1] - answer.arrivals[0], _DIGITS),
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),  # tokens per step
         seed=request.seed,
-        # What only a server's answer has.
+        # The fields that only a server's answer has.
         serving=_serving(answer, num_tokens, num_read, began, len(codec.token_ids(answer.text))),
     )
 
@@ -113,7 +113,7 @@ def _check_clock(answer: Answer) -> None:
 
 
 def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:
-    """Why the answer ended. Servers use one word for a full context and for a used-up budget."""
+    """The reason why the answer ended. Servers report a full context and a used-up budget alike."""
     if answer.stop == "eos":
         return "eos"
     return "length" if num_tokens < max_new_tokens else "budget"

@@ -78,7 +78,7 @@ class ServedSettings:
                 (with a table, at all loads). Or the engine needs a single size, but the settings
                 have several, or the run has only request rates.
         """
-        # The rows of the method with its weights (its label), or else of its name alone.
+        # The rows for the method's label, which names its weights, or else those for its name.
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
         # The settings have no rows, or the user gave the size: an option of a row, or a table.
         if rows is None or any(

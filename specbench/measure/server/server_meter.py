@@ -75,7 +75,7 @@ class ServerMeters:
 
 
 async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
-    """The watts by energy counter, measured while no request is under way. Empty without
+    """The watts by energy counter, measured while no request is in flight. Empty without
     counters.
     """
     joules_before, began = meter.read(), perf_counter()

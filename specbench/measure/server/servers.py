@@ -139,7 +139,7 @@ class ServerSource(Protocol):
 
     @property
     def arrangement(self) -> Arrangement | None:
-        """If servers that the run starts are up side by side; None if there was no choice."""
+        """The decision to run servers side by side or in turn; None if there was no choice."""
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method. Raises SpecbenchError if it does not answer."""

@@ -224,7 +224,7 @@ def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
 
 
 class _EngineOptions(NamedTuple):
-    """The user's options of a method that are the engine's own."""
+    """The engine's own options that the user gave for a method."""
 
     options: dict[str, Any]
     """The options in the form that the engine gets, by the engine's names."""
@@ -235,7 +235,7 @@ class _EngineOptions(NamedTuple):
 
 
 def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOptions:
-    """The user's options of a method that are the engine's own, for the engine and for the header.
+    """The engine's own options that the user gave for a method.
 
     An option may name a file, whose content the engine gets: a table of draft tokens by load, or
     for the method WHOLE the engine's whole configuration of speculation.
@@ -291,7 +291,7 @@ def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> O
 
 
 def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
-    """How long a method remembers tokens: as the user gave it, or the engine's default."""
+    """The scope of a method's memory of tokens: the user's, or else the engine's default."""
     scopes: tuple[Scope, ...] = method.scopes or ("request",)
     requested = choice.given.get(SCOPE, scopes[0])
     for scope in scopes:

@@ -126,7 +126,7 @@ class StartedServers:
             state.num_starts = MOST_STARTS  # so that it is not started again
             await state.close()
             raise SpecbenchError(state.failure) from error
-        # The reason that a later call gives if this server has died, too, and no start is left.
+        # The reason to give in a later call, if this server dies and may not be started again.
         state.failure = f"The server of {method} died {MOST_STARTS} times."
         return state.server
 
@@ -180,7 +180,7 @@ class StartedServers:
             # `death` says how its process ended; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
         software = found_server.header.software  # name and version; may end in "-unknown"
-        if self.wheel:  # the package with the engine, which may not know its version itself
+        if self.wheel:  # name and version; the engine itself may not know them
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(
             found_server.header,

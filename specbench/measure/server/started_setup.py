@@ -109,7 +109,7 @@ class StartedSetup(ServedSetup):
             warning = _OTHER_VERSION.format(self.engine.title, executable.version, first, last)
             warnings.append(warning)
         return self.make_info(
-            [self.engine.title],  # the software that serves the model, for its label
+            [self.engine.title],  # for the label: "MODEL, served by ENGINE"
             {label: self._method_header(launch) for label, launch in self.servers.items()},
             (*warnings, *self.refused),  # `refused` has those about methods that were left out
             files=identify(self.path, prefers_index=True).files,  # engines read the index's files

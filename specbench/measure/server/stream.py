@@ -52,9 +52,7 @@ class Counts(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event of a stream, with new text or tokens. The last has the reason of the end, and
-    counts.
-    """
+    """One event of a stream: new text or tokens. The last also has the finish reason and counts."""
 
     text: str = ""
     """New text, or all text so far if `is_whole`."""

@@ -20,9 +20,9 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
 
     The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
     run's largest --concurrency, or 1 if requests come only at a rate. The others are sent alone.
-    `server.num_untimed_drafts` gets the drafts (or draft tokens) that the server counted in the
-    warm-up, and before it, for the short answer of `find_server`. At the end, the server's counters
-    are up to date, and `server.is_warm` is set. Requests that fail are ignored.
+    `server.num_untimed_drafts` gets the number of drafts (or draft tokens) that the server counted
+    in the warm-up and in the short answer to `find_server`. At the end, the server's counters are
+    up to date, and `server.is_warm` is set. Requests that fail are ignored.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):

@@ -38,7 +38,7 @@ CONTEXT = 2048
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is known of a run before it starts. Unknown values are None."""
+    """The facts about a run that are known before it starts. Unknown values are None."""
 
     num_methods: int
     """The number of methods that would run."""

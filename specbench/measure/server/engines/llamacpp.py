@@ -81,9 +81,9 @@ def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
     `launch` is the server to start. Its `num_tokens` is the most tokens of a draft (0 if the method
-    decides). Its `options` are the user's other options of the method, by name, or with the method
-    WHOLE the user's whole configuration of speculation. `set_flags` leaves out flags that are None,
-    0 or empty.
+    decides). Its `options` are the user's other options of the method, by name. For the method
+    WHOLE, they are the user's whole configuration of speculation. `set_flags` leaves out flags that
+    are None, 0 or empty.
     """
     method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"

@@ -68,7 +68,7 @@ def _arguments(launch: Launch) -> list[str]:
     """
     options = launch.options
     is_chain = launch.method in _CHAINS
-    has_size = launch.method not in ("vanilla", WHOLE)  # the file of WHOLE has its size
+    has_size = launch.method not in ("vanilla", WHOLE)  # with WHOLE, a file sets the size
     num_nodes = launch.num_tokens + 1 if has_size else None  # nodes of a draft, with the root
     flags = set_flags(
         model_path=launch.model,
@@ -196,7 +196,7 @@ ENGINE = Engine(
     methods=METHODS,
     arguments=_arguments,
     variables={"HF_HUB_OFFLINE": "1"},
-    version_keys={"/server_info": "version", "/get_server_info": "version"},  # new and old
+    version_keys={"/server_info": "version", "/get_server_info": "version"},  # new path, old path
     known_versions=("0.5", "0.5"),
     packages=("sglang",),
     is_lossy=_is_lossy,
