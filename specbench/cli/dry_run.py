@@ -22,7 +22,7 @@ _BOUND = (
     "assumes full-length answers at vanilla's speed, and steps that take only the time to read the "
     "weights. A small model takes longer. ?: unknown"
 )
-"""How a time is estimated without an earlier run."""
+"""The assumptions of a time estimate without an earlier run."""
 
 
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:

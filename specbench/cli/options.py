@@ -26,7 +26,7 @@ REPORTS = Path("reports")
 
 
 class Call(Struct, frozen=True):
-    """The options of a call that a run does not store."""
+    """Options of a command that are not stored in the run."""
 
     # fmt: off
     task: Annotated[tuple[str, ...], option(
@@ -115,7 +115,7 @@ def _choices(option: Option) -> list[str]:
 
 
 _GIVEN_SOURCES = ("COMMANDLINE", "ENVIRONMENT")
-"""Where the options that a user gave come from."""
+"""The sources of options that the user gave."""
 _GATHERED = ("values", "call", "given")
 """The parameters of a command that `takes` fills with the values of several options."""
 

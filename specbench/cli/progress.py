@@ -25,8 +25,7 @@ from specbench.types import Record
 _OTHER_LINES = 6
 """The lines of the live view besides those of methods. The cursor's line is one of them."""
 _REDRAW_S = 0.1
-"""The shortest time between two drawings of the live view, which each take milliseconds of the run.
-"""
+"""The shortest time between two drawings of the live view. Each delays the run by milliseconds."""
 
 
 def _say_in_debug(message: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 FIRST_LIMIT = 3
-"""The prompts per task of a first look, which a command without options takes."""
+"""The prompts per task of a first look, which is a run without options."""
 FIRST_PASSES = 1
 """The passes of a first look."""
 _BEYOND_FIRST_LOOK = [

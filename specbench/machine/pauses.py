@@ -8,7 +8,7 @@ from threading import Lock, get_ident
 from specbench.machine.sampler import Sampler
 
 LEAST_PAUSE_S = 0.2
-"""The seconds between two samples from which a gap counts as a pause."""
+"""A gap between two samples counts as a pause if it has this many seconds or more."""
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that keeps running while the machine sleeps, if the system has one."""
 

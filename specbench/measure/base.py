@@ -248,7 +248,7 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend. It completes single requests or blocks of them.
 
-        `log` receives the records, and calls of `changed` between requests.
+        `log` receives the records. Its `changed` is called only between requests.
         """
 
 

@@ -177,7 +177,7 @@ def _sample_name(record: Record) -> str:
 
 
 LONG_S = 60
-"""A run that is expected to take more than these seconds prints how long."""
+"""The expected time of a run is printed if it is longer than these seconds."""
 
 
 _DAY_S = 86_400

@@ -91,7 +91,7 @@ class ClusterBackend:
         A method counts as eager if any worker had to run its steps eagerly.
         """
         infos = self._infos
-        # Pairs of a method's label and its execution. Eager ones are last: `dict` keeps the last.
+        # Pairs of a label and an execution. Eager ones come last, because `dict` keeps the last.
         executions = [pair for info in infos.values() for pair in info.execution.items()]
         executions.sort(key=lambda pair: pair[1].mode == "eager")
         return replace(

@@ -25,7 +25,7 @@ class Device:
     name: str
     """Its name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
     reason: str = ""
-    """Why no GPU can be used, in words. Empty if there is a GPU."""
+    """The reason why no GPU can be used; empty if there is a GPU."""
 
     @property
     def kind(self) -> str:
@@ -65,7 +65,7 @@ class Mode:
 
     name: Literal["eager", "graph"]
     reason: str | None = None
-    """Why graphs are not used; None if they are, or if the user asked for eager steps."""
+    """The reason why graphs are not used; None if they are, or if the user chose eager steps."""
     kernels: str = "auto"
     """The kind of kernels: a key of KERNELS, or "auto"."""
 

@@ -293,7 +293,7 @@ class EngineBackend:
             raise
         finally:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
-            if failures and execution and not execution.reason:  # with a reason it is eager already
+            if failures and execution and not execution.reason:  # else eager already
                 reason = f"{min(failures)}, after the warm-up"  # the first in alphabetical order
                 eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
                 self._info.execution[method] = eager

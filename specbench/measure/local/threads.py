@@ -87,8 +87,8 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     others_share = share_of_others(moment_before, read_moment())  # of the processors' time, 0 to 1
     best, step_s = trial.best, trial.medians  # `step_s`: seconds of a step by number of threads
     if others_share > BUSY_SHARE and best > 1:
-        # Other programs are busy: try at most as many threads as processors that they leave free,
-        # and time the steps of each number in a row, without changes of the number.
+        # Other programs are busy. Try at most as many threads as there are free processors, and
+        # finish the steps with one number before the next.
         most_threads = min(best, max(1, round((1 - others_share) * largest)))
         sustained_s = _sustained([count for count in counts if count <= most_threads], time_step)
         best = _fastest(sustained_s)

@@ -21,7 +21,7 @@ DRAFT_COUNTERS = {
     "spec_decode_num_accepted_tokens_per_pos": "accepted_at",
     "spec_decode_per_pos": "accepted_at",
 }
-"""Our names of vLLM's metrics about drafts, which other engines use too."""
+"""Our names for vLLM's metrics about drafts, which other engines use too."""
 
 OptionValue = int | float | bool | str
 """The value of a method's option."""
@@ -50,7 +50,7 @@ class Launch:
     is_cpu: bool
     """True if the server runs without a GPU."""
     scope: Scope
-    """How long the method remembers tokens, such as for a run."""
+    """The method remembers tokens for a "request", or for a whole "run"."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The user's options as the engine gets them, by the engine's names."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class EngineMethod:
     gone_in: str = ""
     """The engine's first version without the method; empty if the latest has it."""
     engine_name: str = ""
-    """The engine's name of the method; empty if it is the same as ours."""
+    """The engine's name for the method; empty if it is the same as ours."""
     options: Mapping[str, type[OptionValue]] = field(default_factory=dict)
     """The types of the method's other options, by the engine's names of the options."""
 

@@ -115,7 +115,7 @@ async def find_server(
     reasons = " ".join(dict.fromkeys(failures))  # without repetitions
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
-        "The server must stream completions by the OpenAI API. See its log.",
+        "The server must stream completions through the OpenAI API. See its log.",
     )
 
 

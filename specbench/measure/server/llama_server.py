@@ -137,7 +137,7 @@ def main() -> None:
     """Load the model, serve it with the wheel xllamacpp, and wait until a signal ends it."""
     flags = _flags()  # by name, such as "--port"; each flag sets fields of the wheel's parameters
     parser = _parser(flags)
-    for name in ("--metrics", "--no-cache-prompt"):  # taken, but both are always in effect
+    for name in ("--metrics", "--no-cache-prompt"):  # accepted, but always in effect
         parser.add_argument(name, action="store_true")
     arguments = vars(parser.parse_args())  # texts and numbers by flag, the default if not given
     import xllamacpp

@@ -30,7 +30,7 @@ def read_configuration(file: str) -> dict[str, Any]:
     if not isinstance(settings, dict) or not settings:
         raise UserError(
             f"{file} has no settings of speculation.",
-            'Write a JSON object by the engine\'s names: {"method": "ngram", ...}.',
+            'Write a JSON object with the engine\'s names: {"method": "ngram", ...}.',
         )
     return settings
 

@@ -39,7 +39,7 @@ class _ServerState:
     server: OpenServer | None = None
     """The running server; None if it does not run."""
     num_starts: int = 0
-    """The starts in a row. The first is that of the last server that answered before a block."""
+    """The starts since a block last found the server alive, including the start of that server."""
     failure: str = ""
     """The reason to give when it is not started again."""
 
@@ -70,7 +70,7 @@ class StartedServers:
     request_s: float | None = None
     """Seconds that a request may take; None for the default."""
     arrangement: Arrangement | None = None
-    """If the servers are up side by side; None for one at a time."""
+    """The decision to run servers side by side or one at a time; None for a single server."""
     _states: dict[str, _ServerState] = field(default_factory=dict)
     """The servers by method, as far as they were started in this pass."""
     _headers: dict[str, ServerHeader] = field(default_factory=dict)

@@ -128,7 +128,7 @@ class Answer:
     token_ids: tuple[int, ...] | None
     """The tokens as the server sent them; None if it sends text only."""
     stop: str
-    """Why the answer ended: "eos" or "budget"."""
+    """The reason why the answer ended: "eos" or "budget"."""
     num_tokens: int | None
     """Tokens as the server counted them; None if it did not."""
     prompt_tokens: int | None

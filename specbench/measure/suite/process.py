@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from specbench.errors import SpecbenchError, UserError
 
 GRACE_S = 20.0
-"""Seconds that an interrupted process has before it is killed, so that a run writes its header."""
+"""Seconds until an interrupted process is killed, in which a run can write its header."""
 
 
 class Ended(NamedTuple):
