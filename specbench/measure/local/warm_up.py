@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        The reason why a method's steps cannot be graphs, by label; None without one.
+        By label, the reason why a method's steps cannot be graphs, or None.
     """
     execution = target.execution
     usual = requests[0]

@@ -159,7 +159,7 @@ class BlockRunner:
                     self._write()
 
         repeats = Repeats(self.plan, self._records, block.method, server)
-        seed = self.plan.spec.seed + block.first.repeat  # other random times in each pass
+        seed = self.plan.spec.seed + block.first.repeat  # new random times in each pass
         # Samples in `block.samples` that already have records are sent again, to keep the load.
         await at_load(block.first.load, samples, seed, complete_turns, block.samples, repeats.send)
         return repeats.num_sent
