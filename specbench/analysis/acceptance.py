@@ -8,10 +8,10 @@ except for the effect of steps that end a completion.
 
 Suppose that such a step emitted a tokens. Then a - 1 of them are accepted draft tokens. The record
 does not say whether the last token was one more draft token or the target's own, since EOS and the
-budget end both. So the step counts down to depth a - 1 and is left out of deeper ones. The
+budget end both. So the step counts at depths 1 to a - 1 and is left out at greater depths. The
 unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which assumes
-that the steps left out are like the others. Nothing is left out of a step that emitted as many
-tokens as its tree has nodes: its last token is the target's.
+that the steps left out are like the others. A step that emitted as many tokens as its tree has
+nodes counts at every depth, because its last token is the target's.
 """
 
 from dataclasses import dataclass
@@ -45,15 +45,15 @@ class DepthAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """Numbers of steps by cluster and by emitted tokens [clusters, longest + 1].
+    """Number of steps for each cluster and each number of emitted tokens [clusters, longest + 1].
 
-    Column a counts the steps that emitted a tokens; `longest` is the most tokens of a step.
+    Column a counts the steps that emitted a tokens; no step emitted more than `longest`.
     """
 
     steps: IntArray
 
     cut: IntArray
-    """How many of `steps` have an unknown outcome at depth a: the last token may be a draft's."""
+    """The number of `steps` with an unknown outcome at depth a: the last token may be a draft's."""
 
     @property
     def histogram(self) -> dict[int, int]:
@@ -63,7 +63,7 @@ class StepCounts:
 
 
 def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
-    """Count the steps of these rows (numbers of records) by sample and by emitted tokens."""
+    """Count the steps of the records in these rows by sample and by number of emitted tokens."""
     # For each row: its sample, its steps, and True if the outcome of its last step is unknown.
     samples, num_steps, is_cut = table.values(rows, "cluster", "num_steps", "is_cut")
     _, clusters = np.unique(samples, return_inverse=True)  # the samples, numbered from 0 [rows]
@@ -78,7 +78,7 @@ def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
 
 
 def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> IntArray:
-    """Count how often each pair of a row and a column occurs, in an array of this shape."""
+    """Count the occurrences of each (row, column) pair. The result has this shape."""
     cells = np.ravel_multi_index((rows, columns), shape)
     num_cells = shape[0] * shape[1]
     return np.bincount(cells, minlength=num_cells).reshape(shape)
@@ -88,13 +88,14 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     """Compute the acceptance at each depth, down to the last at which a step accepted a token.
 
     The result is empty if no step accepted a draft token. The conditional share is a share of the
-    steps that came to a depth and have a known outcome there; the unconditional one, of all steps.
+    steps that came to a depth and have a known outcome there. The unconditional one is a share of
+    all steps.
 
     Args:
-        counts: numbers of steps [clusters, longest + 1], where `longest` is the most tokens of a
-            step. A cluster has all answers to a sample, or to samples with the same prompt. Column
-            a of `counts.steps` counts the steps that emitted a tokens; column a of `counts.cut`
-            counts those among them whose outcome at depth a is unknown.
+        counts: numbers of steps [clusters, longest + 1]. A cluster has all answers to a sample, or
+            to samples with the same prompt. Column a of `counts.steps` counts the steps that
+            emitted a tokens; column a of `counts.cut` counts those among them whose outcome at
+            depth a is unknown.
         draws: resamples the clusters, for intervals. None for no intervals.
     """
     # [clusters, longest + 1], column a: number of steps that emitted at least a tokens
@@ -119,7 +120,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # Shares in each resample [num_resamples, depths]; NaN if there are no intervals.
     conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # How many clusters of equal size would be as informative, at depth 1 (column 0).
+    # The number of clusters of equal size that would be as informative, at depth 1 (column 0).
     num_effective = effective_number(steps_reached[:, :1])
     return tuple(
         DepthAcceptance(
@@ -153,13 +154,13 @@ def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) ->
 
 
 def share_estimate(share: float, resamples: FloatArray, num_effective: float) -> Estimate:
-    """Give a share of steps its interval, from resamples of the share [num_resamples].
+    """Make the estimate of a share of steps, with an interval from its resamples [num_resamples].
 
     `num_effective` is the effective number n of clusters. The resamples are widened by
     sqrt(n / (n - 1)) as in `Draws.estimate`, but not on the log scale, since a share may be 0. The
     interval is missing if a resample is not finite (it has no steps), or with too few clusters.
     """
-    degrees = num_effective - 1  # of freedom
+    degrees = num_effective - 1  # degrees of freedom
     if degrees <= 0 or not np.isfinite(resamples).all():
         return Estimate(share)
     widened = share + (resamples - share) * np.sqrt(num_effective / degrees)  # [num_resamples]

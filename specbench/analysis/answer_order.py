@@ -32,12 +32,12 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
     out.
 
     Args:
-        rows: the method's completions, one per request; the index is the row in the record table,
-            whose rows are in the order in which they ran. `baseline_row` is the row of vanilla's
-            completion of the same request, which exists for every request; `num_emitted` is the
-            number of tokens that steps emitted.
-        allowed: a share such as 0.05, by which the steps on requests that vanilla answered first
-            are increased, since the ratio of an honest method may be below 1 by about as much.
+        rows: the method's completions, one per request. The index has their rows in the record
+            table, which is in the order of execution. `baseline_row` is the row of vanilla's
+            completion of the same request, and is never -1. `num_emitted` is the number of tokens
+            that steps emitted.
+        allowed: a share such as 0.05. The ratio of an honest method may be below 1 by about this
+            much, so steps on requests that vanilla answered first are multiplied by 1 + `allowed`.
     """
     is_vanilla_first = (rows["baseline_row"] < rows.index).to_numpy()  # [requests]
     num_tokens = rows["num_emitted"].to_numpy(dtype=float)  # [requests]

@@ -1,4 +1,4 @@
-"""Pair a method's answers with vanilla's to the same requests, in a table that `factors` explains.
+"""Pair a method's answers with vanilla's to the same requests, in a table for `factors`.
 
 Every source of answers fills the same columns. A number that a source lacks is NaN: an imported
 file may have only a total time, or no steps.
@@ -41,7 +41,7 @@ def prompt_turn(request: RequestKey) -> PromptTurn:
 
 
 class Answers(NamedTuple):
-    """The counts and seconds of answers, an array each [requests]. NaN means unknown."""
+    """Counts and seconds of answers. Each field is an array [requests]. NaN means unknown."""
 
     tokens: FloatArray
     """The tokens, counted by our rule."""
@@ -54,13 +54,13 @@ class Answers(NamedTuple):
     first_tokens: FloatArray
     """The tokens that the prefill emitted. 0 if the source counts the prefill as a step."""
     source_tokens: FloatArray
-    """The tokens, counted by the rule of the source; NaN if the source counts as we do."""
+    """The tokens, counted by the source's rule; NaN if the source counts as we do."""
     block_s: FloatArray
     """The answer's part of the seconds that a server took for a block, a group of requests."""
 
     @property
     def counted_tokens(self) -> FloatArray:
-        """The tokens, counted by the rule of the source."""
+        """The tokens, counted by the source's rule."""
         return np.where(np.isnan(self.source_tokens), self.tokens, self.source_tokens)
 
     @property

@@ -1,6 +1,6 @@
-"""Find drafts of vanilla's server, which should make none. Such a baseline gives no speedup.
+"""Find drafts of vanilla's server, which should make none. A baseline that drafts gives no speedup.
 
-The run is stopped when it sees such drafts, but the records of its earlier blocks remain.
+A run stops when it sees such drafts, but the records of its earlier blocks remain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ BASELINE_DRAFTS = Missing("the server of vanilla drafted")
 def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int | None:
     """Count the drafts (or draft tokens) of vanilla's server in a run; None if nothing counts them.
 
-    The result is the larger of two sums. One is over the counters of the server in each block, a
-    group of requests that it completed together; the other over the drafts that vanilla's answers
-    (`records`) count. A block adds the largest counter that grows with drafts only: drafts, draft
-    tokens, accepted tokens or verify calls. A block whose counters mention no drafts adds 0, since
-    engines report drafts once they draft. The result is None for runs that were imported from other
-    tools.
+    There are two sums, and the result is the larger one. The first adds up the server's counters
+    over blocks, which are groups of requests that it completed together. The second adds up the
+    drafts that vanilla's answers (`records`) report. A block adds the largest counter that grows
+    with drafts only: drafts, draft tokens, accepted tokens or verify calls. A block whose counters
+    mention no drafts adds 0, since engines report drafts once they draft. The result is None for
+    runs that were imported from other tools.
     """
     if header.imported:
         return None

@@ -22,7 +22,7 @@ from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too
 
 @dataclass(frozen=True, slots=True)
 class BinRatio(Bin):
-    """The MAT of two sides in a bin, over the prompts of which both have steps in the bin."""
+    """The MAT of two sides in a bin. Only prompts with steps of both sides in the bin count."""
 
     num_prompts: int
     """The number of these prompts."""
@@ -73,10 +73,10 @@ class PlacedSteps(NamedTuple):
 def compare_steps(
     subject: PlacedSteps, reference: PlacedSteps, draws: Draws
 ) -> tuple[BinRatio, ...]:
-    """Compare the MAT of two sides, subject / reference, in the bins of each axis in order.
+    """Divide the subject's MAT by the reference's in each bin of each axis, in order.
 
-    A side is a method's answers in a run. A bin counts only prompts of which both sides have steps
-    in it. Bins without such a prompt are left out, and with few prompts the numbers are missing.
+    A side is a method's answers in a run. A bin counts only prompts with steps of both sides in
+    it. Bins without such a prompt are left out, and with few prompts the numbers are missing.
     Only axes that both sides know are compared. `draws` resamples the prompts for intervals, each
     prompt for both sides at once.
     """
@@ -104,8 +104,8 @@ def compare_steps(
 def _bin_ratio(step_bin: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
     """Compute both sides' MAT in a bin, and their ratio; missing with few prompts.
 
-    `subject` and `reference` have two sums for each of the same prompts [prompts, 2]: its steps in
-    the bin, and the tokens that these steps emitted.
+    `subject` and `reference` have a row per prompt [prompts, 2]: the number of its steps in the
+    bin, and the number of tokens that these steps emitted. Both have the same prompts.
     """
     steps, emitted = np.hsplit(subject, 2)  # [prompts, 1] each
     base_steps, base_emitted = np.hsplit(reference, 2)

@@ -53,15 +53,14 @@ def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
 def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     """Find the load at which a method's throughput falls to vanilla's, with its 95 % interval.
 
-    It is 0 if the method is not faster at the lowest load, and infinite if it is faster at every
-    load.
-    `ratios` maps each measured load (requests at once) to the method's throughput / vanilla's. The
-    interval holds 95 % of the break-even loads of the ratios' resamples. It is None if the ratio of
-    any load has no resamples.
+    The load is 0 if the method is not faster at the lowest load, and infinite if it is faster at
+    every load. `ratios` maps each measured load (requests at once) to the method's throughput /
+    vanilla's. Each resample of the ratios has a break-even load, and the interval holds 95 % of
+    these loads. It is None if the ratio at any load has no resamples.
     """
     loads = sorted(ratios)
     break_even_load = crossing(loads, [ratios[load].value for load in loads])
-    # The ratios in the resamples of each load that has resamples [num_resamples].
+    # The resamples of each load's ratio [num_resamples], for loads that have them.
     ratios_of_loads = [
         resamples for load in loads if (resamples := ratios[load].resamples) is not None
     ]

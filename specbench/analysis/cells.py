@@ -109,7 +109,7 @@ class CellMetrics:
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """Compute the speedups, tokens/s and mean accepted tokens of a cell, by name of the metric.
+    """Compute the speedups, tokens/s and mean accepted tokens of a cell: metric -> estimate.
 
     A metric is left out if none of the rows has all the numbers that it needs.
 
@@ -118,15 +118,15 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
         rows: numbers of the completions that count.
         draws: resamples the clusters (samples) of rows, for intervals. None for no intervals.
     """
-    # The counts and seconds that the metrics need, by the column's name [rows].
+    # column name -> counts or seconds that the metrics need [rows]
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
     groups = table.groups(rows)  # each row's sample, pass (or run of a pool) and request
-    ratios: dict[str, Ratio] = {}  # by metric, made from sums per sample
+    ratios: dict[str, Ratio] = {}  # metric -> ratio of sums over samples
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():  # `where` [rows] is true for rows with all numbers
             continue
         ratios[name] = row_ratio.summed(groups)
-        if name == "speedup":  # the published formula needs the same rows
+        if name == "speedup":  # the published formula uses the same rows
             ratios["paper_speedup"] = _paper_ratio(table, rows[row_ratio.where])
     if draws is None:
         return {name: ratio.estimate for name, ratio in ratios.items()}  # without intervals
@@ -137,7 +137,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     """Compute the published speedup: the mean of the method's tokens/s / the mean of vanilla's.
 
     The means are over visits: a visit is a sample (cluster) in a pass, with all its turns. `rows`
-    are the numbers of the completions that count. The result has the sums of each sample.
+    are the numbers of the completions that count. The ratio is kept as sums per sample.
     """
     # For each row: the numbers of its sample, its unit (a pass, or a run of a pool) and its pass.
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
@@ -154,7 +154,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     groups = RowGroups(
         clusters=cluster_of_visit,
         units=unit_of_row[first_rows],
-        requests=cluster_of_visit,  # the turns of a visit are not told apart
+        requests=cluster_of_visit,  # all turns of a visit together are one request
         num_units=table.num_units,
     )
     ratio = RowRatio(is_counted, top=(tokens_per_s,), bottom=(base_tokens_per_s,))
@@ -185,7 +185,7 @@ class CellSource:
         """Compute the numbers of a cell, with a reason for each missing number.
 
         They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
-        resamples the samples for intervals; None gives none. `arithmetic` is for `speedup`.
+        resamples the samples for intervals; None for no intervals. `arithmetic` is for `speedup`.
         """
         table = self._table
         all_rows = self._rows_of(key)  # numbers of the cell's records, including failed ones
@@ -198,11 +198,11 @@ class CellSource:
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
-        step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
+        step_counts = count_steps(table, rows)  # only steps that the records list
         num_pairs = int((baseline_rows >= 0).sum())  # rows that vanilla answered too
 
-        # Why all numbers, times, or ratios to vanilla are missing; the first two may be None. In
-        # `a or b or c`, the first reason or estimate that is not None becomes the number.
+        # The reasons why all numbers, all times, or all ratios to vanilla are missing. The first
+        # two may be None. In `a or b or c`, the first that is not None becomes the number.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
@@ -242,7 +242,7 @@ class CellSource:
 
     @property
     def shared_rows(self) -> dict[CellKey, IntArray]:
-        """For each cell, the rows on which methods are compared and the failed rows."""
+        """The rows of each cell on which methods are compared, plus its failed rows."""
         is_kept = self._survivors.is_shared | ~self._is_measured
         return {key: rows[is_kept[rows]] for key, rows in self._rows.items()}
 
@@ -270,8 +270,8 @@ class CellSource:
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
-        # How many requests the method finished, if they are too few to rank it on the task; else
-        # None: all ranked methods finished no request without a pause, or the cell has all tasks.
+        # The number of finished requests if it is too small to rank the method on the task. None
+        # if no request was finished by all ranked methods without a pause, or for a pooled cell.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
         if finished is None:
             return NO_SHARED

@@ -51,7 +51,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     """Warn about methods whose speed drafting does not explain, by several rules.
 
     Methods of servers get no warning. The records of `table` are in the order in which they ran;
-    `header` describes their run. A subject is a method and a temperature, where 0.0 may mean all.
+    `header` describes their run. A subject is a method and a temperature. Rules that judge all
+    temperatures together give the temperature as 0.0.
     """
     spec = header.spec.values  # the run's options
     frame = table.frame  # a row per completion
@@ -60,7 +61,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         return ()
     has_steps = frame["is_measured"] & (frame["num_steps"] > 0)
     is_timed = has_steps & ~frame["is_paused"]  # no pause of the machine falsified the times
-    # Completions of methods, without vanilla's: for rules of times, and for rules that count steps.
+    # All completions but vanilla's: for rules about times, and for rules about numbers of steps.
     timed = frame[is_timed & (frame["method"] != BASELINE)]
     counted = frame[has_steps & (frame["method"] != BASELINE)]
     first_pass = counted[counted["repeat"] == 0]  # of the passes over the prompts
@@ -73,8 +74,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # Seconds of completions by an outer clock / by their own times. A trace of the draft trees
         # is recorded after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        # Steps per token in later passes / in the first one; or, for methods whose drafts depend
-        # on the prompt alone, steps of equal answers, which need no test (`fewer_steps`).
+        # Steps per token in later passes / in the first one. If a method's drafts depend on the
+        # prompt alone, steps of equal answers are compared without a test (`fewer_steps`).
         "remembered_answers": claimed(later_passes(counted)) | fewer_steps(table.records, header),
         # steps per token of requests that vanilla answered before / of the others
         "known_answers": known_answers(first_pass),
@@ -114,7 +115,7 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 
 
 def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Find the subjects whose steps are too fast, each with its seconds of a step / vanilla's.
+    """Find the subjects whose steps are too fast, each with its step time / vanilla's.
 
     `timed` has the completions of methods. The smallest honest ratio is higher for a method with
     more CPU threads than vanilla.
@@ -192,7 +193,7 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 
 
 def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
-    """Compare vanilla's speed right after each method that seems to slow it with its other speed.
+    """Find methods after which vanilla seems slow, with its speed there and in other completions.
 
     For each subject, `ratios` has vanilla's speed right after the method, and `references` its
     speed in all its other completions. A speed is a number of completions / the sum of their
@@ -212,8 +213,8 @@ def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
         relative_time=step_s / median_s,
         method_before=method_before[vanilla_rows.index],
     )
-    after = {}  # by subject: vanilla's speed right after the method
-    otherwise = {}  # by subject: vanilla's speed in its other completions
+    after = {}  # subject -> vanilla's speed right after the method
+    otherwise = {}  # subject -> vanilla's speed in its other completions
     for method in rows["method_before"].dropna().unique():
         is_after = rows["method_before"] == method
         # Both groups need LEAST_PAIRS of vanilla's completions.

@@ -6,7 +6,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 
 def value_columns(name: str, value: Value) -> dict[str, Any]:
-    """Turn a number into columns: it, the ends of its interval, and the reason if it is missing."""
+    """Turn a number into columns: value, ends of the interval, and the reason if it is missing."""
     interval = value.shown_interval if isinstance(value, Estimate) else None
     return {
         name: value_or_none(value),

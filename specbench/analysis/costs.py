@@ -1,12 +1,11 @@
 """Compute a method's costs: the time of a step and its parts, bandwidth bound, energy and memory.
 
-A token costs step time / MAT, and vanilla's MAT is 1, so that
-over the same completions
+A token costs step time / MAT, and vanilla's MAT is 1. So for the same completions, this is exact:
 
     decode speedup = MAT / (seconds of a step / seconds of a step of vanilla)
 
-holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a step,
-if they were measured, show which part is expensive.
+A method with a high MAT and a low speedup has expensive steps. The phases of a step, if they were
+measured, show which part is expensive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,7 +112,7 @@ def measure_cost(
     """
     (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]
-    # for each done row: steps (0 if not listed), seconds, and vanilla's for the request (or 0)
+    # for each done row: steps (0 if not listed), seconds, and vanilla's steps and seconds (or 0)
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
@@ -128,7 +127,7 @@ def measure_cost(
     step_s: Value = no_steps
     relative_cost: Value = no_steps
     if is_counted.any():
-        (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")  # by steps [counted]
+        (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")
         num_counted_steps = num_steps[is_counted].sum()
         mat = Estimate(float(num_emitted.sum() / num_counted_steps))
         step_s = Estimate(float(decode_s[is_counted].sum() / num_counted_steps))
@@ -162,9 +161,10 @@ def measure_cost(
 def costs_alone(
     costs: Mapping[CellKey, Cost], energies: Sequence[MethodEnergy]
 ) -> dict[CellKey, Cost]:
-    """Replace the energy in the costs over all tasks, for methods that also ran alone.
+    """Put the energy of methods that also ran alone into their costs over all tasks.
 
-    `energies` has the energy that each method used while it repeated its prompts alone.
+    `energies` has the energy that each method used while it repeated its prompts alone. The result
+    has only the changed costs.
     """
     energies_by_cell = group_by(
         energies, key=lambda energy: CellKey(energy.method, energy.temperature, POOLED)
@@ -177,7 +177,7 @@ def costs_alone(
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
-    """Divide `top` by `bottom`. If either is missing, the result is the reason."""
+    """Divide `top` by `bottom`; missing if either is."""
     if isinstance(top, Missing):
         return top
     if isinstance(bottom, Missing):

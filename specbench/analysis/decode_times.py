@@ -3,7 +3,7 @@
 A client's decode time runs from the first arrival of tokens to the last. If a proxy or a buffer
 holds tokens back, they arrive in a burst, and the client's decode time tells nothing about
 decoding. For a request with such an answer, the decode times of all methods are taken from their
-servers, so that clocks of the same kind compare the methods. If a server gave no decode time for
+servers, so that all are measured by the same kind of clock. If a server gave no decode time for
 the request, the decode times of all methods are left out.
 """
 
@@ -45,10 +45,10 @@ class DecodeTimes:
     """True for answers whose tokens reached the client in a burst."""
 
     is_of_server: BoolArray
-    """True for times by the server's clock: for a request with a burst, those of all methods."""
+    """True for times by the server's clock: all times of a request with a burst."""
 
     is_left_out: BoolArray
-    """True if the time is left out: for a request with a burst, if a server gave no time."""
+    """True for times that are left out: a request had a burst, and a server gave no time for it."""
 
 
 def decode_times(
@@ -56,8 +56,8 @@ def decode_times(
 ) -> DecodeTimes:
     """Choose the decode time of each record: by the client's clock, or by the server's.
 
-    If the answer of any method to a request arrived in a burst, the times of all methods for this
-    request are by the servers' clocks. They are left out if a server gave none.
+    If the answer of any method to a request arrived in a burst, the servers' clocks give the times
+    of all methods for this request. The times are left out if a server gave none.
 
     Args:
         frame: has a row per record (see `records_frame`). The column `asked` has the number of the
@@ -73,7 +73,7 @@ def decode_times(
         return DecodeTimes(client_s, all_false, all_false, all_false)
     # Seconds by the server's clock; NaN for records without one [records]
     server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
-    draft_lengths = _draft_lengths(blocks)  # mean tokens per draft, by method
+    draft_lengths = _draft_lengths(blocks)  # method -> mean tokens per draft
     # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
     # `is_measured`: the answer has tokens and did not fail.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
@@ -90,7 +90,7 @@ def decode_times(
     has_burst[request_of_row[is_burst]] = True
     lacks_clock = np.zeros(num_requests, dtype=bool)  # an answer has no server's time [requests]
     lacks_clock[request_of_row[is_decoded & np.isnan(server_s)]] = True
-    is_affected = is_decoded & has_burst[request_of_row]  # by a burst of any method [records]
+    is_affected = is_decoded & has_burst[request_of_row]  # any method had a burst [records]
     is_left_out = is_affected & lacks_clock[request_of_row]
     is_of_server = is_affected & ~is_left_out
     seconds = np.where(is_of_server, server_s, client_s)
@@ -106,11 +106,12 @@ def _server_s(serving: Serving | None) -> float | None:
 def _is_burst(record: Record, draft_length: float) -> bool:
     """Check if the tokens of an answer arrived in a burst, so that the client's time is too short.
 
-    If the server gave a decode time, an answer is a burst if the client's is below LEAST_OF_SERVER
-    of it. Otherwise it is a burst if all tokens arrived at once, if the arrivals after the first
-    are fewer than LEAST_ARRIVALS of the steps that the tokens need at least, or if there is a
-    single such arrival but more than two steps are needed. `draft_length` is the number of tokens
-    per draft. A step emits at most one token more. The answer has two tokens or more.
+    If the server gave a decode time, an answer is a burst if the client's time is below
+    LEAST_OF_SERVER of the server's. Otherwise the arrivals after the first decide. An answer is a
+    burst if there were none, if they are fewer than LEAST_ARRIVALS of the smallest number of steps
+    that the tokens need, or if there is only one but more than two steps are needed. `draft_length`
+    is the number of tokens per draft. A step emits at most one token more. The answer has two
+    tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -118,7 +119,7 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     server_s = _server_s(serving)
     if server_s is not None:
         return record.decode_s < LEAST_OF_SERVER * server_s
-    # The number of arrivals after the first, each with a gap before it; 0 if none were recorded.
+    # Arrivals after the first, one per gap. 0 if gaps were not recorded.
     num_arrivals = len(serving.gaps_s)
     if not num_arrivals:
         return record.decode_s == 0  # if it is above 0, there were arrivals that were not recorded
@@ -131,7 +132,7 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
     """Compute the mean number of tokens per draft of each method, from the counters of its server.
 
-    Vanilla has 0 if it has no counted drafts, and other methods are absent. A block is a group of
+    A method without counted drafts is left out, except vanilla, which gets 0. A block is a group of
     requests of a method that its server completed together. Its header has the increase of the
     server's counters during the block.
     """
@@ -145,11 +146,11 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 
 
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
-    """Count what the warning about answers that arrived in bursts says; empty without a burst.
+    """Compute the numbers in the warning about bursts; empty without a burst.
 
-    `answers` is the number of answers in a burst. `by_server` is the number of requests whose
-    decode times are the servers', `lost` that of requests whose decode times are left out. A
-    request counts once for all methods, and again in each pass. `cells` lists the tasks (each at a
+    `answers` is the number of answers in a burst. `by_server` counts the requests whose decode
+    times are the servers', and `lost` counts those whose decode times are left out. A request
+    counts once for all methods, and again in each pass. `cells` lists the tasks (each at a
     temperature) in which more than MOST_LEFT_OUT of the requests were lost. `frame` has a row per
     record, with the flags of `DecodeTimes` as columns.
     """
@@ -158,7 +159,7 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
         return {}
     left_out = frame[frame["is_left_out"]]  # records whose decode time is left out
     over_methods = ["temperature", "task"]
-    # Numbers of requests (`asked` numbers them) and of lost ones, by temperature and task.
+    # (temperature, task) -> number of requests, and number of lost ones
     num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
     num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
     cells: list[dict[str, Any]] = [

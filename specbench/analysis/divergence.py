@@ -53,10 +53,10 @@ class Agreement:
 
 
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
-    """Count how many greedy completions of each method equal vanilla's, and where others differ.
+    """Count the greedy completions of each method that equal vanilla's, and locate differences.
 
-    The result is by method, without methods that have no completion to compare. It is empty for a
-    run with imported answers, since few imported files have token ids.
+    The keys of the result are methods; a method without a completion to compare is left out. The
+    result is empty for a run with imported answers, since few imported files have token ids.
 
     Args:
         table: the records of a run.
@@ -66,7 +66,7 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     """
     if any(record.imported for record in table.records):
         return {}
-    # `baseline_row`: the row of vanilla's answer to the request, by the same worker; -1 if there is
+    # `baseline_row`: the row of vanilla's answer to the request on the same worker; -1 if there is
     # none, or if vanilla's server read another prompt. `is_measured`: the answer did not fail.
     frame = table.frame
     greedy_rows = frame[
@@ -105,7 +105,7 @@ def _num_earlier_differences(completions: DataFrame) -> Series:
 
 
 def first_divergence(record: Record, baseline_ids: Sequence[int]) -> Divergence:
-    """Find the first difference of a completion from vanilla's tokens, which are not the same."""
+    """Find the first difference between a completion and vanilla's tokens. There must be one."""
     position = _first_difference(record.token_ids, baseline_ids)
     return Divergence(
         record.key,
@@ -116,7 +116,7 @@ def first_divergence(record: Record, baseline_ids: Sequence[int]) -> Divergence:
 
 
 def _first_difference(own_ids: Sequence[int], baseline_ids: Sequence[int]) -> int:
-    """Find the first position at which these token ids differ, or the shorter list has ended."""
+    """Find the first position at which the token ids differ or only one list has ended."""
     token_pairs = zip_longest(own_ids, baseline_ids)
     differs = (token != baseline_token for token, baseline_token in token_pairs)
     return next(position for position, is_different in enumerate(differs) if is_different)

@@ -1,4 +1,4 @@
-"""Read schedules of draft tokens by load. A schedule may ask for no drafts at some load."""
+"""Read a server's schedules: tables with the number of draft tokens at each load, maybe 0."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,8 +11,8 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 _TABLE = "per_batch_size"
-"""The end of the name of such a table of vLLM. A row has the first and the last number of requests
-at once, and the number of draft tokens for them.
+"""The end of the name of a schedule table of vLLM. A row has the first and the last number of
+requests at once, and the number of draft tokens for them.
 """
 _ADAPTIVE = "adaptive"
 """Part of an argument with which a server chooses the number of draft tokens itself."""
@@ -21,10 +21,10 @@ _ADAPTIVE = "adaptive"
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
     """Check if the command of a method's server has a schedule that may ask for no drafts.
 
-    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. If no
-    table can be read, any argument that names a schedule is enough. At a load of N requests at
-    once, up to N are under way; at a request rate, any number. The result is False for a method
-    without a server.
+    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. A load
+    of N requests at once reaches rows for up to N requests, and a request rate may reach any row.
+    If no table can be read, any argument that names a schedule is enough. The result is False for a
+    method without a server.
     """
     server = header.servers.get(method)
     if server is None:
@@ -32,9 +32,10 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
     tables = [*_tables(server)]
     if not tables:  # no schedule, an adaptive server, or a table that cannot be read
         return any(_ADAPTIVE in word or _TABLE in word for word in server.command)
-    loads = loads_of(header.spec.values)  # of the run
+    loads = loads_of(header.spec.values)
     has_rate = any(load.request_rate for load in loads)
-    most_at_once = max((load.concurrency for load in loads), default=1)  # requests; 1: no load
+    # the largest number of requests at once
+    most_at_once = max((load.concurrency for load in loads), default=1)
     # A row has the first and the last number of requests at once, and the draft tokens for them.
     return any(
         num_draft_tokens == 0 and (has_rate or first_number <= most_at_once)

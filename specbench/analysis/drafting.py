@@ -52,7 +52,7 @@ _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 _LEAST_STEPS = 0.95
 """A method with another name drafts in every step if at least this share of its steps drafts."""
 _LEAST_ANSWERS = 3
-"""The fewest answers with counted drafts from which the rule above judges."""
+"""The rule above needs at least this many answers with counted drafts."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
@@ -94,8 +94,8 @@ class Drafting:
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """Remove the MAT of a cell if the steps of some answers are unknown.
 
-        No count of these answers gives their steps. The reason for the missing MAT names the
-        smallest value that the MAT over all answers may have.
+        The counts of these answers do not give their steps. The reason for the missing MAT names
+        the smallest value that the MAT over all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         # For each answer of the cell: its tokens, the tokens that its steps emitted, and the steps.
@@ -161,7 +161,7 @@ class Drafting:
         return self.rows_by_cell.get(key, _NO_ROWS)
 
     def _part_listed(self, key: CellKey) -> Missing | None:
-        """Tell that only some of the cell's answers list their steps; None if all or none do.
+        """Return a reason if only some of the cell's answers list their steps, else None.
 
         An answer of a single token has no steps, since the prefill emits the token.
         """
@@ -175,10 +175,10 @@ class Drafting:
     def _no_speedup(self, key: CellKey) -> Missing | None:
         """Tell why a cell has no speedup; None if it may have one.
 
-        No method has a speedup if vanilla's server drafted, nor has a method whose drafts were off
-        in some answers (see `_reason`). Cells without any draft are an exception if the run is at
-        load and the command of their server is unknown, for example because the run did not start
-        it. Its schedule may have asked for no drafts.
+        If vanilla's server drafted, no method has a speedup. A method whose drafts were off in some
+        answers (see `_reason`) has none either. But a cell without any draft may have a speedup if
+        the run is at load and the server's command is unknown, for example because the run did not
+        start the server: its schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
@@ -193,10 +193,9 @@ class Drafting:
         """Tell why a cell's numbers do not show the method, whose drafts were off in some answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts. The latter is the case for a method that `may_draft_nothing`. It is also the case
-        for a method that drafted in some answers, if neither its name nor its counts show that it
-        drafts in every step. The reason describes all answers of the method at the temperature, on
-        all tasks.
+        drafts. Methods that `may_draft_nothing` may do so. So may a method that drafted in some
+        answers, if neither its name nor its counts show that it drafts in every step. The reason
+        describes all answers of the method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -221,7 +220,7 @@ class Drafting:
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
         """Check by counts if a method drafted in nearly all steps of its answers with drafts.
 
-        This judges methods whose names do not tell. `is_on` [records] is True for the method's
+        This is for methods whose names do not show it. `is_on` [records] is True for the method's
         answers with drafts. The result is False if fewer than _LEAST_ANSWERS of these answers have
         known steps and their own count of drafts (not only one for many answers together), or if
         the method may draft nothing.

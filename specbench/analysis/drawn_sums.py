@@ -49,7 +49,7 @@ class DrawnPrompts:
     """The number of the group (stratum) within which each prompt is drawn [prompts]."""
 
     def sums(self, pairs: AnswerPairs) -> Sums:
-        """Compute weighted sums of one side's columns, by the column's name [tasks, 1 + resamples].
+        """Compute weighted sums of each column of one side: name -> [tasks, 1 + resamples].
 
         sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
 
@@ -63,7 +63,7 @@ class DrawnPrompts:
         side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts, ascending
         by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [side's prompts, columns]
         all_prompts = [*self.index_of]  # in the order of their numbers
-        # By task: positions of its prompts in `side_prompts`, and so in the rows of `by_prompt`.
+        # task -> positions of its prompts in `side_prompts`, and so in the rows of `by_prompt`
         positions_of_task = group_by(
             range(len(side_prompts)), key=lambda position: all_prompts[side_prompts[position]].task
         )
@@ -78,9 +78,9 @@ class DrawnPrompts:
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
         """Compute the degrees of freedom: effective number of prompts - number of strata.
 
-        `sides` has the answers of each side that count: those to turns that both sides have, or all
-        if there are none. The weight of a prompt is the seconds of the method's answers to it. If
-        the seconds are unknown (NaN), it is their tokens by our counting rule.
+        `sides` has only the answers that count on each side: to turns that both sides have, or all
+        answers if there are no such turns. The weight of a prompt is the seconds of the method's
+        answers to it. If the seconds are unknown (NaN), it is their tokens by our counting rule.
         """
         # `effective_number` turns each side's column into shares and averages the sides' shares, so
         # one side may have seconds and the other tokens.
@@ -113,7 +113,7 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
 
     def stratum_key(index: int) -> tuple[str, tuple[bool, ...]]:
-        """Return a prompt's task, and for each side True if it has the prompt."""
+        """Return a prompt's task, and a flag per side: True if the side has the prompt."""
         prompt = all_prompts[index]
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
         return prompt.task, is_on_side
@@ -140,15 +140,14 @@ def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
 
 
 def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
-    """Make the columns that are summed over answers, by name [rows].
+    """Make the columns to sum over answers: name -> [rows].
 
     A row is the method's answer and vanilla's answer to the same request. Columns of answers are
     named like the fields of `Answers`; vanilla's begin with "base_". "counted_tokens" are tokens by
-    the counting rule of the source, "emitted" are those that steps emitted. Four columns have
-    numbers of a question, which is a prompt in a pass with all its turns: a 1 that counts the
-    question, the rates of the method and of vanilla (tokens/s), and the ratio of the rates. They
-    are 0 in all rows of a question except its first. `prompt_of_row` has the number of each row's
-    prompt [rows].
+    the counting rule of the source, "emitted" are those that steps emitted. Four columns are about
+    questions. A question is a prompt in a pass, with all its turns. Its first row has a 1 (to count
+    questions), the tokens/s of the method and of vanilla, and the ratio of these two; its other
+    rows have zeros. `prompt_of_row` has the number of each row's prompt [rows].
     """
     columns: dict[str, FloatArray] = {}
     for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):

@@ -23,9 +23,9 @@ MOST_HALF_WIDTH = 0.25
 
 
 def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
-    """Compute joules per token of a method that repeated its prompts alone, over a pool's runs.
+    """Compute joules per token of a method that repeated its prompts while no other method ran.
 
-    `energies` has the method's energy in each run. Missing if any run did not measure it.
+    `energies` has the method's energy in each run of a pool. Missing if any run did not measure it.
     """
     if reasons := [energy.absent for energy in energies if energy.joules_per_token is None]:
         return Missing(reasons[0] or NOT_METERED.reason)
@@ -43,8 +43,9 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
 
         sqrt(n) * TICK_S * mean power
 
-    Missing if no answer was metered, if no tick fell into an answer, or if half the interval (with
-    too few samples, the error of the ticks alone) is more than MOST_HALF_WIDTH of the ratio.
+    Missing if no answer was metered, if no tick came during an answer, or if half the interval is
+    more than MOST_HALF_WIDTH of the ratio. With too few samples for an interval, the error of the
+    ticks replaces half the interval.
 
     Args:
         table: the records of the run.
@@ -62,7 +63,7 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     sums = cluster_sums(clusters[is_metered], columns)  # joules and tokens [clusters, 2]
     # over all clusters
     total_j, total_tokens = sums.sum(0)
-    if not total_j:  # no tick of the counter fell into an answer
+    if not total_j:  # no tick of the counter came during an answer
         return TOO_COARSE
     estimate = draws.estimate(Ratio(top=sums[:, :1], bottom=sums[:, 1:]))
     tick_j = TICK_S * total_j / wall_s[is_metered].sum()  # mean joules per tick

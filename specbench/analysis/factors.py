@@ -6,8 +6,8 @@ For one side (a method in a run), over pairs of its answer and vanilla's to the 
     MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
     printed number = S * prompts * counting * averaging * in flight
 
-T are tokens, E tokens that steps emitted, K steps, W and D seconds of the request and of decoding;
-0 marks vanilla's numbers, whose steps emit a token each. The printed number is a report's or an
+T are tokens, E tokens that steps emitted, K steps, W seconds of the request, D seconds of decoding.
+0 marks vanilla's numbers. A step of vanilla emits one token. The printed number is a report's or an
 imported file's. The factors lead from it back to the sums over the shared pairs:
 
 1. averaging: the printed number / S of the sums over all pairs;
@@ -88,7 +88,7 @@ class Product:
 
     @property
     def ratio(self) -> float:
-        """The subject's printed number / the reference's; the subject's own without a reference."""
+        """The subject's printed number / the reference's, or just the subject's if it is alone."""
         return self.subject / (1.0 if self.reference is None else self.reference)
 
     @property
@@ -102,7 +102,7 @@ class Product:
 
 
 class _Available(NamedTuple):
-    """Which numbers are known for all answers of all sides."""
+    """Flags: True for numbers that are known for all answers of all sides."""
 
     steps: bool
     prefill: bool
@@ -128,24 +128,21 @@ def explain(
     shared_turns = set.intersection(*turns_of_sides)
     # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
-    # for each side: flags, True for the rows that count [rows]; and the side with these rows alone
+    # for each side: True for the rows that count [rows]; and the side with only these rows
     is_counted = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     counted = [pairs.where(rows) for pairs, rows in zip(sides, is_counted, strict=True)]
     available = _available(sides, counted)  # which numbers all sides have
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
-    degrees = drawn.degrees(counted)  # of freedom of the resamples
+    degrees = drawn.degrees(counted)  # the resamples' degrees of freedom
     sides_with_rows = [*zip(sides, is_counted, strict=True)]  # pairs of a side and its flags
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
-        # for each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
+        # For each side, two mappings: factor -> effect [1 + resamples], and
+        # factor -> logarithm of the effect [units].
         effects = [_effects(*side, drawn, available) for side in sides_with_rows]
         logs = [_logs_of_units(*side, available) for side in sides_with_rows]
 
     def factor(name: str) -> Factor:
-        """Make the factor of this name: the subject's effect / the reference's, with its interval.
-
-        `effects` and `logs` have a mapping per side, from the factor's name to its effects
-        [1 + resamples], the first without resampling, or to their logarithms per unit [units].
-        """
+        """Make the factor of this name: subject's effect / reference's, with its interval."""
         effects_of_sides = [side_effects[name] for side_effects in effects]
         ratio = effects_of_sides[0] / (1.0 if reference is None else effects_of_sides[1])
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
@@ -173,9 +170,9 @@ def explain(
 
 
 def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> _Available:
-    """Find out what is known for all answers that count; for blocks, for all answers.
+    """Find the numbers that are known for all answers that count (`counted`).
 
-    `sides` have all answers, `counted` those that count.
+    Seconds of blocks must be known for all answers (`sides`).
     """
     all_answers = [answers for pairs in counted for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
@@ -194,15 +191,16 @@ def _effects(
 ) -> dict[str, FloatArray]:
     """Compute the number by which each factor multiplies a side's printed number [1 + resamples].
 
-    The result is by name; "printed" is the printed number itself. The module's docstring defines
-    the factors. The first number of an array is without resampling. `is_counted` [rows] is True for
-    the rows of `pairs` that count (see `explain`); `drawn` resamples the prompts.
+    The keys are names of factors, and "printed" for the printed number itself. The module's
+    docstring defines the factors. The first number of an array is without resampling. `is_counted`
+    [rows] is True for the rows of `pairs` that count (see `explain`); `drawn` resamples the
+    prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
     counted = over_tasks(drawn.sums(pairs.where(is_counted)))  # the sums over rows that count
     printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)  # by the side's way of averaging
-    # S of all pairs, by the source's counts of tokens and by ours
+    # S of all pairs, with the source's counts of tokens and with ours
     speedup_by_source = speedup(whole, "counted_tokens")
     our_speedup = speedup(whole, "tokens")
     effects = {AVERAGING: printed / speedup_by_source}
@@ -229,8 +227,8 @@ def _effects_of_steps(
         effect of MAT = E / K    effect of cost = (D0 / K0) / (D / K)
         effect of prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
 
-    The module's docstring has the letters; 0 marks vanilla's numbers. If `available` lacks the
-    prefill, D is W; if it lacks emitted tokens, E is T.
+    The module's docstring explains the letters. If the prefill is not `available`, D is W; if
+    emitted tokens are not, E is T.
 
     Args:
         sums: sums over the answers [1 + resamples], by column; vanilla's begin with "base_".
@@ -262,7 +260,7 @@ def _effects_of_steps(
 def _logs_of_units(
     pairs: AnswerPairs, is_counted: BoolArray, available: _Available
 ) -> Mapping[str, FloatArray]:
-    """Compute the logarithm of each factor's effect in each unit of a side, by name [units].
+    """Compute the logarithm of each factor's effect in the units of a side: name -> [units].
 
     A unit is a pass over the prompts, or a run of a pool. The effects are over the turns of prompts
     that all complete units have. A unit gets NaN if it is incomplete, with half of all turns or
@@ -273,7 +271,7 @@ def _logs_of_units(
     units, unit_of_row = np.unique(pairs.units, return_inverse=True)
     number_of_turn = {turn: number for number, turn in enumerate({*pairs.turns})}
     turn_of_row = np.array([number_of_turn[turn] for turn in pairs.turns], dtype=np.intp)
-    # Its `has_row` is True at turns that all complete units have, also in incomplete units.
+    # `complete.has_row` is True for turns that all complete units have, even in incomplete units.
     complete = complete_units(unit_of_row, turn_of_row, len(units))
     # For each unit: factor -> effect, an array of one number. Empty for a unit that gets NaN.
     effects: list[dict[str, FloatArray]] = []

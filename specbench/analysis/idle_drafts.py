@@ -43,8 +43,8 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
     draft is enough if a server's counters count it. For a method that drafts with trained weights
     alone, LEAST_TRAINED_DRAFTS drafts in the first answers to LEAST_REQUESTS requests are enough.
     """
-    # Drafts in the steps of `records`, and (below) drafts in the counters of servers, both by
-    # method and temperature. Answers of servers list no trees, so their methods have 0 here.
+    # (method, temperature) -> drafts in the steps of `records`, and (below) drafts that servers
+    # counted. Answers of servers list no trees, so their methods have 0 here.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]

@@ -21,7 +21,7 @@ class InFlight:
     """The largest number at any time."""
 
     least_most: int = 0
-    """The largest number in a block, for the block in which it is smallest."""
+    """The smallest, over all blocks, of the largest number in a block."""
 
 
 NONE_IN_FLIGHT = InFlight()
@@ -30,9 +30,9 @@ NONE_IN_FLIGHT = InFlight()
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
     """Compute the mean and the largest number of requests that a server worked on at once.
 
-    They follow from the starts and ends of the answers (`done`, the completed records). A block is
-    a group of requests of one method, temperature, task, pass and load that the server completed
-    together; interrupted blocks are left out. Without such a block, all numbers are 0.
+    Both come from the starts and ends of the answers (`done`, the completed records). A block is a
+    group of requests of one method, temperature, task, pass and load that the server completed
+    together. Interrupted blocks are left out. If no block is left, all numbers are 0.
     """
     # An interrupted block has several parts with one key. In later parts `num_before` counts the
     # requests that were done before.

@@ -21,10 +21,10 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """Find the indices of the tasks that enter the means.
+    """Find the indices of the tasks that the means include.
 
     They are the tasks for which any method except the baseline has a number. The baseline counts
-    too if it is the only method. If there are no such tasks, they are all tasks.
+    too if it is the only method. If no task has a number, all tasks are included.
     """
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))

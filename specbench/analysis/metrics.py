@@ -1,7 +1,7 @@
 """Compute all numbers of a run, as reports show them.
 
-The parts meet here: `cells` defines the numbers of a cell, `overall` the means, and `report` shows
-them.
+This module calls the others of this package. `cells` defines the numbers of a cell, and `overall`
+the means.
 
 Means over tasks are arithmetic, as in the papers' tables; `pooled` treats all tasks as one cell.
 """
@@ -87,7 +87,7 @@ class RunMetrics:
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
 
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
-    """How each method's greedy answers compare with vanilla's, by method."""
+    """Method -> comparison of its greedy answers with vanilla's."""
 
     audit: StoredAudit | None = None
 
@@ -98,7 +98,7 @@ class RunMetrics:
     """What the intervals of times cover besides prompts: passes, or runs of a pool."""
 
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
-    """The fastest method at each temperature, with the tests behind every claim about it."""
+    """The fastest method at each temperature, with the tests that support claims about it."""
 
     task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
     """The fastest method on each task, with its tests, by temperature and task."""
@@ -127,25 +127,25 @@ def measure(
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
     header = run.header
     table = tabled(run).table  # a row per record
-    # rows of requests that all ranked methods (at least half done) finished without a pause
+    # rows of requests that all ranked methods finished without a pause
     survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
     no_times = _no_times(header, table.frame)  # why times are no evidence of speed, or None
     cell_source = CellSource(table, header, survivors, no_times)  # selects each cell's rows
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
-    costs: dict[CellKey, Cost] = {}  # of steps, energy and memory
+    costs: dict[CellKey, Cost] = {}  # seconds of steps, energy and memory
     drafting = find_drafting(table, header, cell_source.shared_rows)  # which answers had drafts
     for key, rows in cell_source.shared_rows.items():  # records that count, and failed ones
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
         costs[key] = drafting.checked_cost(cost, key)
     costs |= costs_alone(costs, header.energy)  # with the energy of methods that also ran alone
-    cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)  # by key
+    cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature
     task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
-    agreements = find_agreements(table, header.spec.values.history)  # with vanilla, if greedy
+    agreements = find_agreements(table, header.spec.values.history)  # of greedy answers
     serving = measure_serving(header, table, bootstrap, parse_goodput(header.spec.values.goodput))
-    has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported them
+    has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported clock rates
     warnings = (
         *_warnings_of_records(run, table),
         *find_impossible_speedups(cells, header),
@@ -185,8 +185,8 @@ def measure(
 def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]:
     """Collect the warnings that need only the records and the header of a run, not its cells.
 
-    They are about impossible records, hidden work, idle drafts, changed pools and odd answers.
-    There are none for imported runs: the rules are for runs that specbench measured.
+    They are about impossible records, hidden work, idle drafts, odd answers, and pools in which
+    vanilla's speed changed. Imported runs have none, since specbench did not measure them.
     """
     header = run.header
     if header.imported:

@@ -12,15 +12,15 @@ from specbench.types.reply import split_thinking
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
     """Yield warnings about answers with parts that nobody asked for or that servers did not send.
 
-    There are three: answers that go on after an end token (some servers do not stop at it), answers
-    with tokens that the server counted but did not send, and answers with reasoning in a run
-    without thinking. `chat` describes the model's chat template; it is None in older runs, which
-    get no warning. `serving` has a server's counts for an answer; None if there was no server.
+    There are three kinds: answers that go on after an end token (some servers do not stop at it),
+    answers with tokens that the server counted but did not send, and answers with reasoning in a
+    run without thinking. `chat` describes the model's chat template; it is None in older runs,
+    which get no warning.
     """
     if chat is None:
         return
     answers = [record for record in records if record.is_ok]
-    # `chat.ends` has the ids of end tokens, by the place that names them
+    # `chat.ends`: place that names end tokens -> their ids
     end_ids = {token_id for token_ids in chat.ends.values() for token_id in token_ids}
     # an end token before the last token
     yield from _counts("passed_ends", answers, lambda record: end_ids & {*record.token_ids[:-1]})

@@ -77,7 +77,8 @@ def _overall_at(
     """Compute each method's metrics over all tasks at a temperature, by method and temperature.
 
     `cells` has the numbers of each method on each task, and on all tasks as one (POOLED). A method
-    that lacks some tasks, but not all, gets the reason why its means do not compare (`partial`).
+    that lacks some tasks, but not all, gets the reason why its means cannot be compared with others
+    (`partial`).
     """
     cells_by_method = {  # a cell per task, in the order of tasks
         method: [cells[CellKey(method, temperature, task)] for task in axes.tasks]
@@ -97,7 +98,7 @@ def _overall_at(
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
-    # Tasks on which any method has an answer, vanilla included. `num_done` are those not failed.
+    # Tasks with a completion of any method, vanilla included. `num_done` leaves out failed ones.
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

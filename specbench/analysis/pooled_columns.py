@@ -48,7 +48,7 @@ def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, An
 
 
 def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Make the columns of greedy answers compared with vanilla's: how many, and how many differ.
+    """Make the columns that count greedy answers equal to vanilla's, and different ones.
 
     `first_difference` is the smallest position, in tokens, at which an answer differs, or None.
     """

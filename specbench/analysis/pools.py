@@ -1,4 +1,4 @@
-"""Warn about pooled runs between which vanilla changed its speed."""
+"""Warn about pools in which vanilla's speed changed from run to run."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     over its passes. The warning has
 
         change = exp(largest - smallest time of a run) - 1
-        passes = exp(largest - smallest time of a pass in the same run) - 1, in the run where it is
-                 largest
+        passes = exp(largest - smallest time of a pass in one run) - 1, the largest over all runs
 
     There is no warning with a single run, or if any run has a single pass. `frame` is the frame of
-    a `RecordTable`: `repeat` is the number of the pass, counted over all runs, `unit` the number of
-    the run (without a pool, that of the pass: no warning). `is_measured` is False for failed
-    records.
+    a `RecordTable`. `repeat` is the number of the pass, counted over all runs. `unit` is the number
+    of the run in a pool. Without a pool it is the number of the pass, and there is no warning.
+    `is_measured` is False for failed records.
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
-    run_of_pass = rows.groupby("repeat")["unit"].first()  # number of the run, by that of the pass
+    run_of_pass = rows.groupby("repeat")["unit"].first()  # number of the pass -> number of its run
     passes_per_run = run_of_pass.value_counts()
     if len(passes_per_run) < 2 or passes_per_run.min() < 2:
         return
     timed_rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
     # log seconds per token: a row per request, a column per pass
     log_times = timed_rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
-    # by pass: the mean over the requests that all passes have
+    # for each pass: the mean over the requests that all passes have
     log_time_of_pass = log_times.dropna().mean()
     log_times_by_run = log_time_of_pass.groupby(run_of_pass)
     # Differences of log times: between the runs, and the largest between passes of one run.

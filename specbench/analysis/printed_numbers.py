@@ -1,4 +1,4 @@
-"""Compute the number that a side's source prints, averaged in its way, from sums of answers."""
+"""Compute the number that a side's source prints, by the source's way of averaging."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

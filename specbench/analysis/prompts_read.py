@@ -19,7 +19,7 @@ OTHER_PROMPTS = Missing("its server read different prompts from vanilla's")
 
 
 class OtherPrompt(NamedTuple):
-    """Numbers of tokens of the prompt of one request."""
+    """A request's prompt length in tokens, as two servers and specbench count it."""
 
     num_read: int
     """The tokens, as the method's server counted them."""

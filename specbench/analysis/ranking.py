@@ -35,7 +35,7 @@ class Ranking:
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
 
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
-    """The fastest method's speed / the speed of each other method, by the other method."""
+    """Other method -> the fastest method's speed / the other method's."""
 
     against_baseline: Mapping[str, float | None] = field(default_factory=dict)
     """The p-value of "as fast as vanilla" of each method, corrected for the number of methods."""
@@ -79,7 +79,7 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
         machine = _larger(ratio.machine, pooled_machine)  # None if the pair's variance is unknown
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(first_speed, second_speed, machine)
-    corrected_p_values = holm(p_values)  # for the number of pairs
+    corrected_p_values = holm(p_values)  # corrected for the number of pairs
     best_method, *other_methods = methods
     return Ranking(
         speedups={method: ratios[method, baseline] for method in methods},
@@ -144,7 +144,7 @@ ALONE = "~"
 
 
 def is_alone(value: Value, p_value: float | None) -> bool:
-    """Check if the interval of a value shows a difference from 1, but not the corrected test."""
+    """Check if the interval shows a difference from 1, but the corrected test does not."""
     if p_value is None or is_claimed(p_value) or isinstance(value, Missing):
         return False
     return value.interval is not None and 1.0 not in value.interval

@@ -68,10 +68,10 @@ class RowRatio:
     """True for the rows that count [rows]."""
 
     top: tuple[FloatArray, ...]
-    """The factors of the numerator, a column each [rows]."""
+    """The factors of the numerator. Each is a column [rows]."""
 
     bottom: tuple[FloatArray, ...]
-    """The factors of the denominator, a column each [rows]."""
+    """The factors of the denominator. Each is a column [rows]."""
 
     is_time: bool = True
     """True for a ratio of times, which depends on the machine."""
@@ -97,7 +97,7 @@ class RowRatio:
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """Make the ratios of speedups, tokens/s and MAT, by name of the metric.
+    """Make the ratios of speedups, tokens/s and MAT. The keys are names of metrics.
 
     `columns` maps the names in `COLUMNS` to a number per completion of the method [rows]. Columns
     `baseline_...` have this number for vanilla's completion of the same request, or 0 without one.

@@ -1,4 +1,4 @@
-"""Recommend the method to use, as the tests of the ranking suggest."""
+"""Recommend the method to use, based on the tests of the ranking."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -104,7 +104,7 @@ class RecordTable:
     num_units: int = 1
 
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
-        """Return these rows of the columns with these names, as an array each [rows]."""
+        """Return these rows of the named columns: one array [rows] per name."""
         return [self.columns[name][rows] for name in names]
 
     def groups(self, rows: IntArray) -> RowGroups:
@@ -224,7 +224,7 @@ def make_table(
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
-    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # shares of a block's, if spread
+    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # steps may have fractions
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
     array_columns = frame.select_dtypes(exclude="category")  # columns that become arrays
@@ -280,11 +280,11 @@ def _is_cut(record: Record) -> bool:
     """Check if the last step may have accepted one more draft token than it shows.
 
     If EOS or the budget ends an answer, its last token may be a draft token or the target's token.
-    It is the target's if the step emitted as many tokens as its draft tree has nodes with the root,
-    since then all draft tokens come before it.
+    It is the target's if the step emitted as many tokens as its draft tree has nodes, counting the
+    root, since then all draft tokens come before it.
     """
     lengths = record.accept_lengths  # emitted tokens of each step
-    num_nodes = record.num_nodes  # nodes of each step's tree with its root; empty if unknown
+    num_nodes = record.num_nodes  # nodes of each step's tree, counting the root; empty if unknown
     if not lengths:
         return False
     return not num_nodes or num_nodes[-1] != lengths[-1]

@@ -23,9 +23,9 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     memory if at least LEAST_ANSWERS answers of later passes need fewer steps than the equal answer
     of the first pass, and none needs more. This needs no statistical test.
 
-    The result is empty on a GPU, where a step as a CUDA graph may round differently. It is also
-    empty for runs in several parts or on several machines, merged runs, and pools of runs (which
-    have no `uid`).
+    The result is empty on a GPU, since a CUDA graph may round differently. It is also empty for
+    runs in several parts or on several machines, merged runs, and pools of runs (which have no
+    `uid`).
     """
     ratios: dict[tuple[str, float], float] = {}
     # merged from runs, resumed on another machine, on a cluster, or a pool

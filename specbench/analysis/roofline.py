@@ -123,7 +123,7 @@ def read_roofline(
 
     `header` has the measured bandwidth and the bytes of weights. In the run's `records`, the times
     of vanilla's steps show if the bandwidth is a bound. On a CPU, `threads` has the run's number of
-    threads, and the numbers of methods that use another one. The result is `Missing` without a
+    threads, and the number of each method that uses another. The result is `Missing` without a
     measured bandwidth.
     """
     if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
@@ -156,8 +156,8 @@ def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, flo
     """Divide the bandwidth with a method's own number of CPU threads by vanilla's, by method.
 
     A method is absent if it uses vanilla's number of threads, or if either bandwidth was not
-    measured. `threads` has the run's number of threads, which vanilla uses, and the numbers of the
-    methods that use another one.
+    measured. `threads` has the run's number of threads, which vanilla uses, and the number of each
+    method that uses another.
     """
     by_threads = header.bandwidth_by_threads  # number of threads, as a text -> bytes/s
     vanilla_bandwidth = by_threads.get(str(threads.num))
@@ -194,7 +194,7 @@ def _mean_context(records: Iterable[Record]) -> float:
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
     """Yield a warning if vanilla's steps take longer than plain steps of one row.
 
-    Both kinds of steps were timed in turns, before and after the run. The ratio of their times must
+    Both kinds of steps were timed alternately, before and after the run. The ratio of times must
     be above MOST_VANILLA both times. A model that fits into the processor's cache is not judged,
     since other methods change what is in the cache, and so the times of its steps.
     """

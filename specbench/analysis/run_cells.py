@@ -57,10 +57,10 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
-    as it is if its answers give MAT, or if there are no answers or blocks. It also stays if its
-    task is a category of a task, since counters cover the whole task.
+    as it is if its answers give MAT, or if there are no answers or blocks. The cell of a category
+    within a task also stays, since counters cover the whole task.
     """
-    # by key of a block: a sentence about what is impossible in its counts
+    # key of a block -> a sentence about the contradiction in its counts
     contradictions = drafting.table.served.contradictions
     # The name of a task may end in BETWEEN and a category of its samples. POOLED: all tasks.
     task, *_ = key.task.partition(BETWEEN)

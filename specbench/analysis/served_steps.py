@@ -39,7 +39,7 @@ class ServedSteps:
     """1 for an answer that may have taken one step more than in `steps`, else 0 [records]."""
 
     contradictions: Mapping[BlockKey, str]
-    """A sentence about a contradiction in the counts of a block, by block without listed steps."""
+    """Key of a block without listed steps -> a sentence about the contradiction in its counts."""
 
     has_drafts: Sequence[bool | None]
     """True if drafts were made for an answer, or in its block if it has no counts of its own; None
@@ -53,8 +53,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     A block is a group of requests that a server completed together, with the increase of its
     counters. It has several parts if the run was continued. If the counters show more drafts than
     the steps that the block's answers imply, the difference is spread over the answers that may
-    have taken one step more. Counts of a block that cannot be right give no steps, but a sentence
-    in `contradictions`. `record.serving` has a server's numbers; None for specbench's own engine.
+    have taken one step more. If the counts of a block contradict each other, its steps are unknown,
+    and `contradictions` has a sentence. `record.serving` is None for specbench's own engine.
     """
     blocks_by_key = group_by(blocks, key=block_key)
     # Servers such as llama.cpp count accepted tokens but no drafts, and send no counts at all with
@@ -64,13 +64,13 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         for record in records
         if _num_accepted(record) is not None and _num_drafts_of(record) is None
     }
-    # For each record: tokens that steps emitted; steps; 1 if it may have taken a step more; True if
-    # it had drafts, or None if that is unknown.
+    # For each record: tokens that steps emitted; steps; 1 if one more step is possible; True if it
+    # had drafts, or None if that is unknown.
     num_emitted: list[int] = []
     num_steps: list[float] = []
     num_more = [0] * len(records)
     has_drafts: list[bool | None] = []
-    # By block: numbers of the records whose server does not list their steps.
+    # key of a block -> numbers of the records whose server does not list their steps
     unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
     for row, record in enumerate(records):
         is_silent = record.key.method in silent_methods
@@ -83,7 +83,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         has_steps = record.accept_lengths or record.imported  # then no counters are needed
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
-    # By block: a sentence about what is impossible in its counters, or None.
+    # key of a block -> a sentence about the contradiction in its counters, or None
     sentences = {key: _contradiction(blocks_by_key.get(key, [])) for key in unlisted_rows}
     contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
     for key, rows in unlisted_rows.items():
@@ -91,17 +91,17 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # drafts that the block's counters show - steps that its answers imply; None if unknown
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key.get(key, []))
-        # Drafts are unknown, or fewer than steps: each of these answers may have a step more.
+        # If drafts are unknown or fewer than steps, each of these answers may have one more step.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
         elif num_unseen > len(end_rows):
-            # More steps are unseen than these answers can hide.
+            # Each of these answers can hide only one step.
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:
                 num_steps[row] += num_unseen / len(end_rows)
-        if key in contradictions:  # counts that cannot be right give no steps
+        if key in contradictions:  # the steps are unknown
             for row in rows:
                 num_emitted[row] = 0
                 num_steps[row] = 0.0
@@ -162,11 +162,11 @@ def _num_unseen(
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
-    """Write a sentence about what is impossible in these blocks' counters; None if nothing is.
+    """Write a sentence about the contradiction in the counters of a block; None without one.
 
-    It is impossible that a server accepts more tokens than it drafted, or makes more drafts than
-    tokens. A block is a group of requests that the server completed together, with the increase of
-    its counters. `blocks` are its parts: several if the run was continued.
+    A server cannot accept more tokens than it drafted, or make more drafts than tokens. A block is
+    a group of requests that the server completed together, with the increase of its counters.
+    `blocks` are its parts: several if the run was continued.
     """
     for block in blocks:
         counters = block.counters
@@ -211,13 +211,13 @@ def _num_drafts_of(record: Record) -> int | None:
 
 
 def _may_have_more(record: Record) -> bool:
-    """Check if an accepted end token may have hidden a step, and no count of drafts tells."""
+    """Check if an accepted end token may have hidden a step that no count of drafts reveals."""
     lacks_draft_count = _num_drafts_of(record) is None
     return record.stop_reason == "eos" and bool(_num_accepted(record)) and lacks_draft_count
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """Count the drafts of a server's recorded answers, by its counters.
+    """Count the drafts of a server's recorded answers from its counters.
 
     `blocks` are the groups of requests to which the answers belong, with the increase of the
     server's counters; `num_answers` is the number of answers. None without a counter of drafts, or

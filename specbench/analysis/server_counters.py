@@ -90,8 +90,8 @@ def drafting_share(
 ) -> float | None:
     """Compute the share of steps with a draft, from counts of answers or else of the server.
 
-    None if neither gives it. `done` are the completed records, `steps` their numbers of steps
-    [done], 0 if unknown. A block is a group of requests that the server completed together, with
+    None if neither gives it. `done` are the completed records, and `steps` has the number of steps
+    of each, 0 if unknown. A block is a group of requests that the server completed together, with
     the increase of its counters.
     """
     # Both sums are over the answers with a count of drafts and known steps.
@@ -126,8 +126,9 @@ class LengthShare(NamedTuple):
 def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShare, ...]:
     """List the lengths of drafts, each with its share of steps, the most frequent first.
 
-    The list is empty if no answer lists its drafts. `done` are the completed records, `steps` their
-    numbers of steps [done], 0 if unknown. Only answers that list drafts and have known steps count.
+    The list is empty if no answer lists its drafts. `done` are the completed records, and `steps`
+    has the number of steps of each, 0 if unknown. Only answers that list drafts and have known
+    steps count.
     """
     num_by_length: Counter[int] = Counter()  # tokens of a draft -> number of drafts
     num_steps = 0.0
@@ -201,7 +202,7 @@ def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
     """Tell why counters do not cover the blocks' answers alone; None if they do.
 
-    They may include failed requests, or clearly more tokens than these answers have.
+    Either a request failed, or the counters have clearly more tokens than these answers.
     """
     if any(block.num_failed for block in blocks):
         return HAS_FAILED

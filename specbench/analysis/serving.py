@@ -143,7 +143,7 @@ def _measure(
     """Compute the numbers of a method's server at a temperature, from its blocks and its answers.
 
     `rows` are the numbers of the method's records, `baseline_blocks` vanilla's blocks. `draws`
-    resamples blocks. `bounds` has the most seconds of a good request (empty for no goodput).
+    resamples blocks. `bounds` has the longest times of a good request (empty for no goodput).
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]  # completed
     done = [table.records[row] for row in done_rows]
@@ -161,7 +161,7 @@ def _measure(
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
-        # Requests/s * share of good ones among those with a record (others only keep up the load)
+        # Requests/s * share of good requests. Requests without a record only keep up the load.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0  # TPOT left out
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
@@ -176,7 +176,7 @@ def _measure(
         output_throughput=output_throughput,
         total_throughput=total_throughput(output_throughput, num_tokens, prompt_tokens),
         goodput=goodput,
-        throughput_ratio=OTHER_PROMPTS if prompts.num_other else ratio,  # vanilla read others
+        throughput_ratio=OTHER_PROMPTS if prompts.num_other else ratio,
         engine_mat=engine_mat(blocks, done),
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
@@ -197,7 +197,7 @@ def _measure(
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:
     """Compute the share of `num_asked` requests, including failed ones, that kept all bounds.
 
-    `times` [completions] and `bounds` are in seconds, by the name of the time.
+    The keys are names of times. `times` [completions] and `bounds` are in seconds.
     """
     is_good = np.all([times[name] <= bound_s for name, bound_s in bounds.items()], axis=0)
     return float(is_good.sum() / max(num_asked, 1))
@@ -209,7 +209,7 @@ def _scaled(value: Value, factor: float) -> Value:
 
 
 def _num_cached_tokens(blocks: Sequence[BlockHeader], answers: Sequence[Serving]) -> int:
-    """Count the prompt tokens from a cache, by the server's counters or else by answers."""
+    """Count prompt tokens that came from a cache, from the server's counters or else answers."""
     num_counted = int(counter_total(blocks, "num_cached_tokens"))
     return num_counted or sum(answer.cached_prompt_tokens or 0 for answer in answers)
 
@@ -226,7 +226,7 @@ def _contradictions(
     table: RecordTable, blocks: Sequence[BlockHeader]
 ) -> tuple[tuple[str, str], ...]:
     """List pairs of a task and a sentence about a contradiction in the counts of its blocks."""
-    contradictions = table.served.contradictions  # sentences, by the key of a block
+    contradictions = table.served.contradictions  # key of a block -> sentence
     return tuple(
         (block.task, contradictions[block_key(block)])
         for block in blocks
@@ -243,8 +243,8 @@ def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
 def _client_share(blocks: Sequence[BlockHeader], e2e_s: FloatArray) -> float:
     """Estimate the client's own share of the requests' time, from 0 to 1; 0 without requests.
 
-    Work and wait of the client are taken as in a queue with one server (M/M/1):
-    work / (1 - utilisation). `e2e_s` has the seconds of each completed request.
+    The client is modelled as a queue with one server (M/M/1), in which working and waiting
+    together take work / (1 - utilisation). `e2e_s` has the seconds of each completed request.
     """
     client_s = sum(block.client_s for block in blocks)  # CPU seconds
     duration_s = sum(block.duration_s for block in blocks)

@@ -1,4 +1,4 @@
-"""Judge by the number of steps that a method needs if it remembers or knows answers."""
+"""Find methods that remember or know answers, from the number of steps that they need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_STEPS = 0.95
 
 
 class Compared(NamedTuple):
-    """The ratios of subjects, and the references with which they are compared. None: all are 1."""
+    """The ratios of subjects, and the references to compare them with; None if all are 1."""
 
     ratios: Mapping[Subject, Ratio]
     references: Mapping[Subject, Ratio] | None = None
@@ -30,13 +30,12 @@ class Compared(NamedTuple):
 def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
     """Find the quotients ratio / reference that are significantly below 1, by more than `allowed`.
 
-    That means below 1 / (1 + allowed), which is LEAST_STEPS by default. Input and result are by
-    subject (a method and a temperature); other subjects are left out. Without references, each
-    reference is 1. The test assumes that the machine adds no variance, since `allowed` covers its
-    noise.
+    That means below 1 / (1 + allowed), which is LEAST_STEPS by default. The keys are subjects (a
+    method and a temperature); other subjects are left out. Without references, each reference is 1.
+    The test assumes that the machine adds no variance, since `allowed` covers its noise.
     """
-    # Random streams with different names are independent, as ratios and references are: they come
-    # from different completions.
+    # Ratios and references come from different completions, so they are resampled independently:
+    # on random streams with different names.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
@@ -67,7 +66,7 @@ def later_passes(used: DataFrame) -> Compared:
     """Divide each method's steps per token in later passes by its steps per token in the first.
 
     Only requests that the method answered in the first pass and in a later one count. The ratios
-    are by subject (method and temperature); a subject without such a request is left out. `used`
+    have subjects (method and temperature) as keys; one without such a request is left out. `used`
     has a row per completion with its pass (`repeat`, from 0) and the number of its `request`, which
     is the same in all passes.
     """
@@ -97,14 +96,13 @@ def later_passes(used: DataFrame) -> Compared:
 def _by_order(first_pass: DataFrame) -> Compared:
     """Compare a method's steps per token on requests that vanilla answered first, and on others.
 
-    For each subject (method and temperature), the result has the number for the requests that
-    vanilla answered first in `ratios`, and that for the others in `references`. A subject without
-    requests of both kinds is left out. `first_pass` has a row per completion; its index numbers the
-    rows in the order in which they ran. `baseline_row` is the row of vanilla's answer to the same
-    request, or -1.
+    For each subject (method and temperature), `ratios` is for requests that vanilla answered first,
+    and `references` is for the others. A subject without requests of both kinds is left out.
+    `first_pass` has a row per completion; its index numbers the rows in the order in which they
+    ran. `baseline_row` is the row of vanilla's answer to the same request, or -1.
     """
-    after = {}  # by subject: steps / tokens of the requests that vanilla answered first
-    before = {}  # by subject: steps / tokens of the requests that the method answered first
+    after = {}  # subject -> steps per token if vanilla answered first
+    before = {}  # subject -> steps per token if the method answered first
     for subject, rows in subjects(first_pass[first_pass["baseline_row"] >= 0]):
         is_after = rows["baseline_row"] < rows.index
         if is_after.any() and not is_after.all():

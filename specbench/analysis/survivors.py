@@ -22,10 +22,13 @@ _OVER_METHODS = ["temperature", "task"]
 
 
 class Finished(NamedTuple):
-    """How many requests of a task a method finished, and how many any method finished."""
+    """Numbers of finished requests of a task."""
 
     num_done: int
+    """Requests that the method finished."""
+
     num_by_any: int
+    """Requests that any method finished."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +39,7 @@ class Survivors:
     """True for rows on which methods are compared [records]."""
 
     unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
-    """What each unranked method finished, if anything, by method, temperature and task."""
+    """(method, temperature, task) -> what the unranked method finished, if anything."""
 
     num_requests: int = 0
     """The number of requests that any method finished."""
@@ -52,9 +55,9 @@ def find_survivors(frame: DataFrame) -> Survivors:
     """Find the records of requests that every ranked method finished, and the methods not ranked.
 
     A method is ranked on a task (at a temperature) if it finished at least LEAST_DONE of the
-    requests that any method finished; vanilla is a method too. Requests during which the machine
-    paused are not shared. `frame` has one row per record of a `RecordTable`; `asked` is the number
-    of the request, the same for all methods.
+    requests that any method finished; vanilla is a method too. A request during which the machine
+    paused is left out. `frame` has one row per record of a `RecordTable`; `asked` is the number of
+    the request, the same for all methods.
     """
     is_measured = frame["is_measured"].to_numpy()  # False for failed records
     done_rows = frame[is_measured]

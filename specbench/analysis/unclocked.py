@@ -48,15 +48,15 @@ FIRST_USE_GPU_S = 10.0
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
-    """Find methods that hide time from the clock, with their outer clock's / their own seconds.
+    """Find methods that hide time from the clock, each with its ratio of outer time to own time.
 
-    The ratios are by subject, a method and a temperature. The decoding loop measures a completion's
-    own time. The outer clock runs outside the loop, and its time may be longer by a share of the
-    own time and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is suspect if the outer clock
-    exceeds this allowed time both in sum and in more than LEAST_HIDDEN of its completions, since
-    other programs disturb only a few completions. They disturb vanilla too, so the method must also
-    have a significantly larger share of such long completions than vanilla at its temperature
-    (Fisher's exact test, one-sided, corrected by Holm).
+    The keys are subjects: a method and a temperature. The decoding loop measures a completion's own
+    time. The outer clock runs outside the loop, and its time may be longer by a share of the own
+    time and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is suspect if the outer clock exceeds
+    this allowed time both in total and in more than LEAST_HIDDEN of its completions, since other
+    programs disturb only a few completions. They disturb vanilla too, so the method must also have
+    a significantly larger share of such long completions than vanilla at its temperature (Fisher's
+    exact test, one-sided, corrected by Holm).
     """
     # Failed records have no `wall_s`; records of servers and older runs have no `outer_s`.
     clocked_records = [
@@ -67,7 +67,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     records_by_subject = group_by(
         clocked_records, key=lambda record: (record.key.method, record.key.temperature)
     )
-    # by subject: True for completions whose outer time exceeds the allowed time [completions]
+    # subject -> True for completions whose outer time exceeds the allowed time [completions]
     is_long_by_subject: dict[Subject, BoolArray] = {}
     ratios: dict[Subject, float] = {}  # of suspect subjects, before the test against vanilla
     for (method, temperature), records in records_by_subject.items():
@@ -95,11 +95,12 @@ def _more_than_vanilla(is_long_by_subject: Mapping[Subject, BoolArray], subject:
     """Compute the p-value of "the method has no larger share of long completions than vanilla".
 
     A completion is long if the outer clock exceeds its own time by more than is allowed.
-    `is_long_by_subject` has a flag for each completion, by method and temperature.
+    `is_long_by_subject` has a flag for each completion of a method at a temperature.
 
-    The test is Fisher's exact one, one-sided: the method and vanilla have N completions, K of which
-    are long; the method has n of the N, and k of the K. The result is P(at least k) of the
-    hypergeometric distribution, or 1 if vanilla has no completions at the temperature.
+    The test is Fisher's exact test, one-sided. The method and vanilla together have N completions,
+    K of which are long. The method alone has n completions, k of which are long. The result is
+    P(at least k) of the hypergeometric distribution, or 1 if vanilla has no completions at the
+    temperature.
     """
     from scipy.stats import hypergeom
 
@@ -118,9 +119,9 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     """Find methods with much untimed work, each with its ratio of untimed to timed work.
 
     The ratio is the seconds outside completions beyond what is usual (`_untimed_seconds`) / decode
-    seconds. Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which means all
-    temperatures; vanilla has none. `frame` has one row per record; `header` has the seconds that
-    methods spent outside completions.
+    seconds. The result has only ratios above MOST_UNTIMED, and none for vanilla. A key is a method
+    and 0.0, which stands for all temperatures. `frame` has one row per record; `header` has the
+    seconds that methods spent outside completions.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
@@ -147,7 +148,7 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
             answer to the same request.
         header: has the seconds that methods spent outside completions.
     """
-    untimed_seconds = _untimed_seconds(frame, header)  # by method
+    untimed_seconds = _untimed_seconds(frame, header)
     for entry in entries:
         method = entry["method"]
         # The answer did not fail, and there is an answer of vanilla to compare with (else -1).
@@ -165,17 +166,17 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
 def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Compute the seconds that each method worked outside the run's completions, beyond the usual.
 
-    It is usual that a method is built in BUILD_S, that its weights take time to load, and that
-    untimed completions take up to USUAL_UNTIMED times as long as timed ones, and FIRST_USE_S
-    (FIRST_USE_GPU_S on a GPU) more. Untimed completions are those of the warm-up, and on a GPU the
-    first tokens of each request, which are completed once before it is timed. They are not judged
-    for a method without timed steps. All seconds in the method's own code after completions
-    (`remember`) and before passes (`forget`) count. Vanilla is left out, since methods are compared
-    with it. `frame` has one row per record; `header.hooks` has each method's seconds, and the
-    numbers of its untimed steps and prefills.
+    Building a method may take BUILD_S and the time to load its weights. Untimed completions may
+    take USUAL_UNTIMED times as long as timed ones, and together FIRST_USE_S (FIRST_USE_GPU_S on a
+    GPU) more. Untimed completions are those of the warm-up, and on a GPU the first tokens of each
+    request, which are completed once before it is timed. They are not judged for a method without
+    timed steps. All seconds in the method's own code after completions (`remember`) and before
+    passes (`forget`) count. Vanilla is left out, since methods are compared with it. `frame` has
+    one row per record; `header.hooks` has each method's seconds, and the numbers of its untimed
+    steps and prefills.
     """
     measured = frame[frame["is_measured"]]  # without failed records
-    untimed_seconds = {}  # by method
+    untimed_seconds = {}
     for method, hooks in header.hooks.items():
         if method == BASELINE:
             continue
@@ -185,7 +186,7 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
         rows = measured[(measured["method"] == method) & (measured["num_steps"] > 0)]
         if len(rows):
             step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean seconds of timed steps
-            # seconds of the untimed completions, by the mean step and the slowest prefill
+            # seconds that the untimed completions take with mean steps and the slowest prefill
             usual_s = (
                 hooks.untimed_steps * step_s + hooks.untimed_prefills * rows["prefill_s"].max()
             )

@@ -57,12 +57,12 @@ def find_warnings(
     *,
     has_clocks: bool = False,
 ) -> tuple[RunWarning, ...]:
-    """Collect the warnings about a run that its table of records and its cells give.
+    """Collect the warnings that follow from a run's table of records and its cells.
 
-    The records of `table` are in the order in which they ran. `cells` are by method, temperature
-    and task, `rankings` by temperature. `survivors` has the requests that every ranked method
-    finished. `has_clocks` is True if the GPU's driver reported its clock rates: then the run itself
-    warns about lowered rates, and there is no warning about throttling from times.
+    The records of `table` are in the order in which they ran. `rankings` are by temperature.
+    `survivors` has the requests that every ranked method finished. `has_clocks` is True if the
+    GPU's driver reported its clock rates: then the run itself warns about lowered rates, and there
+    is no warning about throttling from times.
     """
     warnings: list[RunWarning] = []
     # Numbers of requests: those that every ranked method finished, those among them with a pause of
@@ -146,13 +146,13 @@ def _few_samples(
 ) -> Iterable[RunWarning]:
     """Yield a warning if tasks have too few samples for a claim.
 
-    The parts of its text are left out where a number is None or empty. `bare` is the smallest
+    If a number is None or empty, its part of the text is left out. `bare` is the smallest
     number of samples of a task if no cell has an interval to show. If cells have intervals to show,
     `few` is the number of samples if all tasks have too few and the same number; if not, `tasks`
     has the number of samples of each task with too few. `methods` lists methods whose mean speedup
     has no interval, since one task decides it. `needed` samples per task would be enough.
     """
-    fewest_samples: dict[str, int] = {}  # by task with too few samples: the fewest of any method
+    fewest_samples: dict[str, int] = {}  # task with too few samples -> the fewest of any method
     num_needed = MIN_DEGREES + 2  # samples; one more than if all had the same length
     has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():
@@ -198,9 +198,9 @@ def _few_samples(
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
     """Yield warnings about methods whose mean speedup does not differ significantly from 1.
 
-    For each method, a warning has the factor by which more prompts would show the difference. More
-    prompts reduce the variance from prompts, but not the machine's: if passes or runs differ too
-    much, no number of prompts is enough.
+    For each method, a warning has the factor by which the number of prompts must grow to show the
+    difference. More prompts reduce the variance from prompts, but not the machine's: if passes or
+    runs differ too much, no number of prompts is enough.
     """
     for temperature, ranking in rankings.items():
         factors = {
@@ -217,9 +217,9 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
 def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
     """Make the warning about methods whose speedup does not differ significantly from 1.
 
-    `factors` has the factor on the number of prompts that each method needs, infinite if no number
-    is enough. With a factor of 1 or less, the difference is significant before Holm's correction,
-    and no factor is shown.
+    `factors` has the factor by which the number of prompts must grow for each method, infinite if
+    no number is enough. With a factor of 1 or less, the difference is significant before Holm's
+    correction, and no factor is shown.
     """
     numbers = {
         "temperature": temperature,
@@ -235,7 +235,7 @@ def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarn
 
 
 def _factor(speedup: Estimate) -> float:
-    """Estimate the factor on the number of prompts that puts 1 outside a speedup's interval.
+    """Estimate the factor by which the number of prompts must grow to put 1 outside the interval.
 
     It is infinite if the machine's variance alone keeps 1 inside the interval.
     """

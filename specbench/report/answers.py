@@ -46,7 +46,7 @@ class Answers:
         return replace(self, done=done, failed=failed)
 
     def replay(self, prefix: str = "") -> dict[str, Any]:
-        """Return the texts and steps as types of JSON, for the script of the page.
+        """Return the texts and steps as JSON types, for the script of the page.
 
         The title begins with `prefix`.
         """

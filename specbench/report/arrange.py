@@ -40,7 +40,7 @@ Sort = Literal["paper", "speedup"]
 
 
 def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> Report:
-    """Return the report of one or several runs, with the methods in the order `sort`.
+    """Return the report of one or several runs, with the methods sorted by `sort`.
 
     `measured` has the metrics of each run in `runs`.
     """
@@ -205,9 +205,9 @@ def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskRes
 
 
 def _best(numbers: dict[str, Value]) -> set[str]:
-    """Return the methods with the highest number, as it is shown with two decimals.
+    """Return the methods with the highest number, compared as shown with two decimals.
 
-    `numbers` are by method. The result is empty if only vanilla has a number.
+    The result is empty if only vanilla has a number.
     """
     shown = {
         method: round(number.value, 2)

@@ -24,7 +24,7 @@ def make_report(
     sort: Sort = "paper",
     **options: Any,
 ) -> Report:
-    """Measure the runs and make their report, with the methods in the order `sort`.
+    """Measure the runs and make their report, with the methods sorted by `sort`.
 
     `options` are further arguments of `measure`. A run on servers at several loads becomes a run
     for each load.
@@ -95,7 +95,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
     Raises:
         UserError: the runs have no such method.
     """
-    # A name without options has all its variants. A spelling with options has only itself.
+    # A name without options stands for all its variants, a spelling with options only for itself.
     spellings_by_name: dict[str, set[str]] = defaultdict(set)
     for block in report.blocks:  # the results at one temperature
         for method in block.methods:

@@ -32,8 +32,8 @@ def full_command(info: RunHeader) -> str:
     if info.imported:
         return typed_command(info)
     spec = info.spec.values  # the settings in effect
-    # The settings that the user asked for, with defaults filled in. If they are unknown, those in
-    # effect.
+    # The settings that the user asked for, with defaults filled in. If that is unknown, the
+    # settings in effect.
     asked = info.spec.asked or spec
     # A card TASK.toml defines the task TASK, or its sub-tasks TASK/NAME.
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of the cards
@@ -42,8 +42,8 @@ def full_command(info: RunHeader) -> str:
     # The settings to write. The template is as the user gave it, since `spec` has the name that
     # `auto` chose. Cards are added below, so the tasks are only those that no card defines.
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    # By field, the arguments of options that are not just a flag and its value. For example, a
-    # server has "--url URL --label NAME". An option with an empty list is left out.
+    # field -> arguments, for options that are not just a flag and its value. For example, a server
+    # has "--url URL --label NAME". An option with an empty list is left out.
     special_arguments = _special_arguments(spec)
     arguments: list[str] = []  # each is a flag with its value
     for option in options(SpecValues):  # `name` is a field of the settings
@@ -58,7 +58,7 @@ def full_command(info: RunHeader) -> str:
 
 
 def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
-    """Return the arguments of the options that are not just a flag and its value, by field."""
+    """Map fields to arguments, for options that are not just a flag and its value."""
     is_plain_server = spec.backend and not spec.serving_engine  # --engine implies the backend
     server_flags = [
         f"--url {shlex.quote(url)} --label {shlex.quote(label)}"

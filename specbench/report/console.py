@@ -99,7 +99,6 @@ class Prose:
         """
         style = console.get_style(self.style)  # from colour and weight, such as "bold red"
         if console.is_terminal:
-            # broken at words
             lines = list(_lines(self.text, options.max_width - self.indent))
         else:  # in a file or a pipe, only the text's own line breaks
             lines = self.text.split("\n")
@@ -154,9 +153,9 @@ class TextTable:
     def _widths(self, max_width: int) -> list[int]:
         """Return the widths of the columns in characters, so that a line fits if possible.
 
-        The widest column shrinks first. A column shrinks at most to the width of its longest word,
-        and the last column also further, to `_NARROWEST`. The first column and columns of numbers
-        do not shrink.
+        The widest column shrinks first. No column gets narrower than its longest word, except that
+        the last column may shrink to `_NARROWEST`. The first column and columns of numbers do not
+        shrink.
         """
         columns = list(zip(self.headings, *self.rows, strict=True))  # the texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]

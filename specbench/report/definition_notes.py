@@ -49,9 +49,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
 
 def _intervals(runs: Sequence[RunMetrics]) -> Note:
-    """Return the note that says what intervals cover ("passes" or "runs"), and how they were
-    resampled.
-    """
+    """Return the note on intervals: what they cover ("passes" or "runs"), and their resamples."""
     draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
     kinds = dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)
     return make_note(
@@ -106,7 +104,7 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
 
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
-    """Return the number of tests in each column in which only an interval shows a difference."""
+    """Return the number of tests for each column that has the mark "~"."""
     rankings = [
         ranking for run in runs for ranking in (*run.rankings.values(), *run.task_rankings.values())
     ]
@@ -118,7 +116,7 @@ def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
 
 
 def _has_mark(ranking: Ranking) -> bool:
-    """True if there is a speedup whose interval shows a difference, but not its test."""
+    """True if the interval of any speedup shows a difference, but the corrected test does not."""
     return any(
         is_alone(speedup, ranking.against_baseline[method])
         for method, speedup in ranking.speedups.items()

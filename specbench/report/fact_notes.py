@@ -30,7 +30,7 @@ _MEMORY_NOTES = {
 
 
 def fact_notes(run: RunMetrics) -> Iterable[Note]:
-    """Yield the notes about the facts of a run, without those that have no number."""
+    """Yield the notes about the facts of a run. Notes without a number are left out."""
     for key, numbers in _facts(run):
         if any(numbers.values()):
             yield make_note(key, run.info, **numbers)
@@ -49,12 +49,12 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "thinking", facts.thinking(info)  # the thinking mode, if the template has one
     yield "servers", {"servers": _servers(info)}  # the methods' servers, if there are any
     yield "server_use", server_notes.server_use(run)  # memory and energy of servers on this machine
-    yield "arrangement", server_notes.arrangement(info)  # servers ran together or in turns
+    yield "arrangement", server_notes.arrangement(info)  # if servers ran together
     yield "workers", {"workers": facts.workers(info)}  # the processes of a cluster, if any
     yield "steps", _execution(info)  # how steps were executed, and the kernels
     yield "draft_weights", {"methods": facts.draft_weights(info)}  # facts about their layers
     yield "one_pass", {"is_one": is_one_local_pass}
-    yield "threads", _threads(run)  # of the CPU
+    yield "threads", _threads(run)  # CPU threads
     yield samples(run)  # samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # one text, several ids
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # server's tokens - ours
@@ -115,7 +115,7 @@ def _execution(info: RunHeader) -> Numbers:
         methods_by_mode.items(), key=lambda mode_and_methods: len(mode_and_methods[1]), reverse=True
     )
     modes: list[Numbers] = [
-        # The methods of the commonest mode are not named: they are all that no other mode names.
+        # The commonest mode has no names: it has all methods that no other mode names.
         {"mode": mode, "reason": reason, "methods": spellings if rank > 0 else []}
         for rank, ((mode, reason), spellings) in enumerate(commonest_first)
     ]
@@ -256,7 +256,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """Return the clock, and the share of other programs if no servers ran, which would count."""
+    """Return the clock, and the share of other programs unless servers ran, as they would count."""
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}

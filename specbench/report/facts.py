@@ -158,7 +158,7 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 
 
 def prompt_offsets(run: RunMetrics) -> list[Numbers]:
-    """Return by how many tokens servers and specbench differ in their counts of the same prompts.
+    """Return the differences between the servers' and our token counts of the same prompts.
 
     There is an entry for each method on a server at each temperature. `offset` is the server's
     count of a prompt's tokens - our count. It is a text with the smallest and the largest

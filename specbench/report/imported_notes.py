@@ -17,7 +17,7 @@ def imported_notes(run: RunMetrics) -> Iterator[Note]:
     assert imported is not None
     files = [f"{file.name}, sha256 {file.sha256[:12]}" for file in imported.files]
     yield make_note("imported", tools=imported.tools, files=files)
-    # How the methods' files count tokens and steps, and how the publisher computes means.
+    # The files' rules for counting tokens and steps, and the publisher's rule for means.
     rules = [{"by": method, "rule": rule} for method, rule in imported.counting.items()]
     yield make_note("imported_counting", counting=rules, arithmetic=imported.arithmetic)
     if imported.figures:  # computed by the publisher's rules, in words

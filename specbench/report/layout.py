@@ -71,7 +71,7 @@ class _Unit:
     """A line for each row of the table."""
 
     def heading_line(self, from_below: int) -> Text:
-        """Return a line of the heading, counted from below and from 1. Lines above it are blank."""
+        """Return a line of the heading; 1 is the lowest. Lines above the heading are blank."""
         if from_below > len(self.heading):
             return Text(" " * self.width)
         return self.heading[-from_below]

@@ -1,4 +1,4 @@
-"""Plan with a finished run how many prompts, passes and runs would show a difference."""
+"""Estimate from a finished run the prompts, passes and runs that would show a difference."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
@@ -6,7 +6,7 @@ from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
 _MANY_PROMPTS = 1e9
-"""So many prompts that their variance is negligible. Only passes or runs then differ."""
+"""A number of prompts at which only the variance between passes or runs matters."""
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:

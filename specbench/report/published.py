@@ -133,7 +133,7 @@ def published_values() -> tuple[PublishedValue, ...]:
     paths: dict[str, Path] = {}
     for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
-            # if two roots have the same name, the first one's file
+            # if two roots have a file of the same name, the first root counts
             paths.setdefault(path.stem, path)
     publications = [read_publication(path) for path in paths.values()]
     return tuple(published for cells in publications for published in cells)

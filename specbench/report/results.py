@@ -69,14 +69,12 @@ class TaskResult:
 
     @property
     def mark(self) -> str:
-        """The mark "~" if the interval of the speedup shows a difference, but not its test.
-        Otherwise "".
-        """
+        """The mark "~" if only the interval of the speedup shows a difference, else ""."""
         return ALONE if is_alone(self.speedup, self.p_value) else ""
 
     @property
     def reason(self) -> str | None:
-        """Why both numbers are missing, or None if there is a number."""
+        """The reason if both numbers are missing, or None if there is a number."""
         if isinstance(self.speedup, Missing) and isinstance(self.mat, Missing):
             return self.mat.reason
         return None
@@ -103,7 +101,7 @@ class MethodResults:
 
     @property
     def reason(self) -> str | None:
-        """Why the method has no number on any task, or None if it has one or if reasons differ."""
+        """The reason if all tasks lack numbers; None if one has a number, or if reasons differ."""
         reasons = {task.reason for task in self.tasks}
         return reasons.pop() if len(reasons) == 1 else None
 

@@ -76,9 +76,10 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
-    """Return the tables of a block that have numbers: `main`, made for the format, and others.
+    """Return all tables of a block that have numbers.
 
-    Throughput comes first if the block `is_loaded`.
+    `main` is the main table, which each format makes for itself. Throughput comes first if the
+    block `is_loaded`.
     """
     candidates = [
         main,
@@ -92,7 +93,7 @@ def tables(report: Report, block: Block, main: Table) -> list[Table]:
 
 
 def is_loaded(block: Block) -> bool:
-    """True if servers got several requests at once, or a rate of requests."""
+    """True if servers ran at load: several requests at once, or a request rate."""
     loads = [load for run in block.runs for load in loads_of(run.source.info.spec.values)]
     is_several = any(load not in (NO_LOAD, ONE_AT_A_TIME) for load in loads)
     return is_several and bool(served(block).methods)
@@ -140,7 +141,7 @@ _OVERVIEW = (
 
 
 def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """Return the fields. Their tokens/s are "per request" if the block `is_loaded`."""
+    """Return the fields, with the heading "tok/s per request" if the block `is_loaded`."""
     per_request = replace(_RATE, heading="tok/s per\nrequest") if is_loaded(block) else _RATE
     return tuple(per_request if field is _RATE else field for field in fields)
 

@@ -1,4 +1,4 @@
-"""Find the numbers for notes about servers: how they took turns, and their memory and energy."""
+"""Find the numbers for notes about servers: if they ran together, their memory and energy."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.server_use import served_joules_per_token, uses_of
@@ -7,7 +7,7 @@ from specbench.report.texts import Numbers
 
 
 def arrangement(info: RunHeader) -> Numbers:
-    """Return whether servers ran together or in turns, and the memory that decided it."""
+    """Return the way in which servers ran (together or one at a time), and the reasons for it."""
     turns = info.arrangement
     if turns is None:
         return {}

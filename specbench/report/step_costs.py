@@ -9,7 +9,7 @@ from specbench.report.table import Table
 
 
 def _phase(name: str, rank: int = 0) -> Field:
-    """Return the column for a step's phase, in steps of vanilla. `name` is a field of `Phases`."""
+    """Return the column for a step's phase / vanilla's step. `name` is a field of `Phases`."""
 
     def text(method: MethodResults) -> str:
         phases = method.cost.relative_phases
@@ -35,7 +35,7 @@ def _share_of_bound(method: MethodResults) -> str:
 
 
 _FAST = 1e12
-"""The speed of reading in bytes/s from which it is shown in TB/s instead of GB/s."""
+"""Read speeds from this many bytes/s on are shown in TB/s instead of GB/s."""
 
 
 def _figures(number: float) -> str:
@@ -85,8 +85,7 @@ _COSTS = (
     ),
     Field("peak\nGiB", rank=6, text=_peak_memory),
 )
-"""The columns of the table. Phases are in steps of vanilla, so that they add up to the step cost.
-"""
+"""The columns of the table. Phases are relative to vanilla's step, so they sum to the step cost."""
 
 
 def step_costs(report: Report, block: Block) -> Table:

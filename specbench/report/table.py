@@ -130,7 +130,7 @@ class Table:
 
 
 def group_table(headings: Iterable[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group of rows. `heading` is that of the labels, before the other headings."""
+    """Make a table with one group of rows. `heading` is above the labels of the rows."""
     return Table(
         title="",
         columns=tuple(map(Column, headings)),

@@ -32,8 +32,8 @@ class _Warning(NamedTuple):
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
-    """Yield every reason to distrust the run's numbers. Methods with one reason share a note."""
-    # By the key and, for warnings that are sentences, by the sentence. The order is kept.
+    """Yield every reason to distrust the run. Methods with the same reason share a note."""
+    # (key, sentence) -> findings. The sentence is "" if the warning has numbers instead.
     findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
         text = warning.numbers.get("text", "")
@@ -45,17 +45,17 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     """Yield all warnings about a run, the gravest first.
 
-    They are keys of `texts.toml` with numbers. The warnings in the header `run.info` are sentences
-    that the run recorded. `run.warnings` are keys and numbers that were computed from its records.
+    Each has a key of `texts.toml`, and numbers for the text. The warnings in the header `run.info`
+    are sentences that the run recorded. `run.warnings` were computed from its records.
     """
-    if run.info.status in _STATES:  # all but "complete" have a key
+    if run.info.status in _STATES:  # the run is not complete
         yield _Warning(_STATES[run.info.status], {})
     if run.missing_text:  # the records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions that failed, and lines that could not be read
     recorded = with_one_start(run.info.warnings)  # sentences; some begin with "METHOD: "
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from _recorded(method_warnings)  # early, because the acceptance of a method may be wrong
+    yield from _recorded(method_warnings)  # grave, since a method's acceptance may be wrong
     for computed in run.warnings:
         # If there were too few samples, the numbers have advice on how to get more.
         yield _Warning(computed.key, with_advice(computed, run.info))

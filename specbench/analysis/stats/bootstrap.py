@@ -131,6 +131,9 @@ class Draws:
 
 
 def effective_number(columns: FloatArray) -> float:
-    """Compute how many clusters of equal weight would tell as much as these [clusters, columns]."""
+    """Compute the number of clusters of equal weight that would be as informative as these.
+
+    `columns` are the clusters' weights [clusters, columns].
+    """
     shares = (columns / columns.sum(0)).mean(1)  # each cluster's mean share of a column [clusters]
     return float(1 / (shares**2).sum())

@@ -58,7 +58,7 @@ class Estimate:
 
     @property
     def shown_interval(self) -> Interval | None:
-        """The interval to show, also a wide one; None if one sample or task decides the number."""
+        """The interval to show, even a wide one; None if one sample or task decides the number."""
         return self.interval or self.wide_interval
 
     @property
@@ -154,7 +154,7 @@ def unit_sd(value: Value) -> float | None:
 
     None if the number is missing, depends on several runs, or is known in fewer than two units.
     """
-    # `value.units` has an array of logarithms [units] for each run or pool behind the number.
+    # `value.units` has an array of logarithms [units] for each run or pool of the number.
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
     (logs,) = value.units  # NaN in units in which the number is unknown

@@ -7,7 +7,7 @@ PROMPTS_ONLY = "prompts only, not the machine's variance"
 
 
 class Scope(NamedTuple):
-    """What intervals of times cover besides prompts: a number of passes of one run, or of runs."""
+    """The number of passes or runs that intervals of times cover, besides prompts."""
 
     kind: Literal["passes", "runs"] = "passes"
     number: int = 1

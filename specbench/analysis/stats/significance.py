@@ -1,7 +1,7 @@
 """Test "A is slower than B", and correct p-values for the number of tests.
 
-The logarithm of a ratio is compared with that of an allowed ratio by Student's t. Its variance is
-that from prompts (the variance of the bootstrap's resamples) plus the machine's. A bootstrap
+Student's t compares the logarithm of a ratio with that of an allowed ratio. The variance is that
+from prompts (the variance of the bootstrap's resamples) plus the machine's. A bootstrap
 quantile would need a hundred thousand resamples to reach the tails that many tests need.
 """
 

@@ -92,7 +92,7 @@ def _prose(text: str) -> str:
 
 
 def _label(label: str) -> str:
-    """Return a method's name, with its settings on a small second line, broken between them."""
+    """Return a method's name with a small second line of settings, which breaks between them."""
     from jinja2.filters import do_mark_safe
 
     text = escape(label, quote=False)
@@ -175,7 +175,7 @@ def _highlights(report: Report) -> list[Highlight]:
     vanilla = next(vanilla_cells, None)  # None if vanilla did not run
     if vanilla and vanilla.num_done:  # completions that were measured
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
-        num_tasks = len(report.sources[0].metrics.tasks)  # of the only run
+        num_tasks = len(report.sources[0].metrics.tasks)  # there is only one run
         tasks_text = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
         highlights.append(Highlight("Samples", str(vanilla.num_samples), tasks_text))
     return highlights
@@ -206,7 +206,7 @@ class PublishedRow:
 def _published(report: Report) -> Iterable[PublishedRow]:
     """Yield a row for each published value of a cell of the report.
 
-    A stand-in has none, because its acceptance is that of tiny.
+    A stand-in has none, because it does not have the weights of the published model.
     """
     for block in report.blocks:
         for run in block.runs:

@@ -86,7 +86,7 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def plain(content: Any) -> Any:
-    """Return a number, text, dataclass, mapping or sequence, with all its parts, as types of JSON.
+    """Convert a number, text, dataclass, mapping or sequence, with all its parts, to JSON types.
 
     The types are dict, list, str, int, float, bool and None. A dataclass becomes a dict of its
     fields, and a missing number becomes `{"missing": reason}`. An estimate becomes a dict with

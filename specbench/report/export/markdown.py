@@ -56,8 +56,7 @@ def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # the columns of a task
     main_table = task_tables.by_task(report, block, parts)
-    # The main table, then the others, such as step costs. Throughput comes first if servers got a
-    # rate of requests, or several at once.
+    # The main table, then the others, such as step costs. At load, throughput comes first.
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none

@@ -67,7 +67,7 @@ def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence
     notes = report.later_notes if is_full else short_notes(report.later_notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]
-    if console.color_system and not report.is_one_pass:  # one pass has no colours
+    if console.color_system and not report.is_one_pass:  # colours need a second pass
         return [make_note("short_colours"), *notes]
     return notes
 
@@ -114,7 +114,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         title += f" ({hidden_text}: --full)"
     # Throughput and latency, in this order. Without servers, there are no tables.
     server_tables = [table for table in _server_tables(report, block) if table.columns]
-    # Throughput is above the main table if servers got a rate of requests, or several at once.
+    # At load, throughput is above the main table.
     num_above = 1 if sections.is_loaded(block) else 0
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")

@@ -1,7 +1,7 @@
-"""Make the plots of a report, for which all files of this package are searched.
+"""Make the plots of a report with the functions that the modules of this package list in `PLOTS`.
 
-A file with plots has `PLOTS`. It has pairs of a place in the order of plots, and a function that
-makes a plot, several plots, or None.
+An entry of `PLOTS` is a number, which sorts the plots, and a function that makes a plot, several
+plots, or None.
 """
 
 import pkgutil
@@ -15,11 +15,8 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
-    """Return all plots that have data, in the order in which a report shows them.
-
-    Each module of this package lists its functions in `PLOTS`, with their places in the order.
-    """
-    ranked_makers: list[tuple[float, Maker]] = []  # pairs of a place in the order and a function
+    """Return all plots that have data, in the order in which a report shows them."""
+    ranked_makers: list[tuple[float, Maker]] = []
     for _, module_name, _ in pkgutil.iter_modules(__path__):
         module = import_module(f"{__name__}.{module_name}")
         ranked_makers += getattr(module, "PLOTS", ())

@@ -22,7 +22,7 @@ _DEPTH = "depth of the draft token (1 is the first of a draft)"
 
 
 class _Panel(NamedTuple):
-    """What two adjacent axes show."""
+    """The contents of two adjacent axes."""
 
     title: str
     """The run and its temperature."""

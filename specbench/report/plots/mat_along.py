@@ -115,9 +115,9 @@ def _draw_lines(
     """Draw the MAT of each method over the bins of an axis as a line, and return the marks.
 
     A bin is a range of the number of tokens before a step. These are tokens of the answer if `axis`
-    is "position", and of prompt and answer if it is "context". The marks are by method, and so are
-    the looks in `look_of` (colour and marker). Methods without a look, or with fewer than
-    `_LEAST_BINS` bins, are left out.
+    is "position", and of prompt and answer if it is "context". `look_of` has the colour and marker
+    of each method. Methods without a look, or with fewer than `_LEAST_BINS` bins, are left out.
+    The keys of the result are methods.
     """
     range_by_x: dict[float, str] = {}  # the labels of ticks, such as "32-63", by coordinate
     marks_by_method = {}

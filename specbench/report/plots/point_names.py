@@ -141,12 +141,12 @@ def name_methods(
     axes_box = axes.get_window_extent(renderer)
     names = short_names(looks)
     in_pixels = {method: Mark(*axes.transData.transform(mark)) for method, mark in marks.items()}
-    # The heights in pixels of the middles of names, to which a place adds its lines.
+    # The height of each name's middle in pixels. A place moves the name up or down by its `lines`.
     start_heights = _spread(in_pixels, line_height, axes_box.y0 + line_height / 2)
     # from the highest to the lowest
     for method in sorted(marks, key=lambda method: -marks[method].y):
         text = axes.annotate(names[method], marks[method], **_NAME)
-        text_box = text.get_window_extent(renderer)  # which has its size
+        text_box = text.get_window_extent(renderer)
         mark = in_pixels[method]
         best_place = places[0]  # if none is free
         for place in places:

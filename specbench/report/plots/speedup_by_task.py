@@ -53,7 +53,7 @@ def speedups(report: Report) -> Plot | None:
     if not any(isinstance(task_result.speedup, Estimate) for task_result in results):
         return None
     has_several_tasks = len(report.tasks) > 1
-    # What bars and points are, for the caption.
+    # Words for the bars and points.
     bars = "means over the tasks" if has_several_tasks else "speedups"
     points = ". Points are tasks" if has_several_tasks else ""
     # The methods of each run and temperature in words, for readers who cannot see the plot.

@@ -214,7 +214,7 @@ def tiles(
     # Lines of 118 characters, which fit into the figure. `drawable` escapes control characters.
     subtitle_lines = wrap(drawable(subtitle), 118)
     legend_size = _legend_size(handles)  # the number of its columns, and of its lines of text
-    num_columns = min(most_columns, num_axes)  # of axes
+    num_columns = min(most_columns, num_axes)
     num_rows = -(-num_axes // num_columns)  # rounded up
     # The height of the head in inches: 0.4 for the title, and 0.16 per line of the subtitle.
     head_inches = 0.4 + 0.16 * len(subtitle_lines)
