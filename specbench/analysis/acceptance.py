@@ -57,7 +57,7 @@ class StepCounts:
 
     @property
     def histogram(self) -> dict[int, int]:
-        """The number of steps, by the number of tokens that they emitted."""
+        """Number of emitted tokens -> number of steps."""
         totals = self.steps.sum(0).tolist()
         return {length: count for length, count in enumerate(totals) if count}
 

@@ -23,13 +23,13 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """Check if the method needs fewer steps after vanilla has answered, by more than chance.
+    """Check if the method needs fewer steps after vanilla has answered than chance explains.
 
-    An order says for each request if vanilla or the method answered it first. The ratio of an order
-    is the method's steps per token on the requests that vanilla answered first / its steps per
-    token on the others. The result is True if at most MOST_AS_LOW of NUM_ORDERS random orders have
-    a ratio no higher than that of the real order. Random orders that equal the real one are left
-    out.
+    An order says which of the two, vanilla or the method, answered each request first. The ratio of
+    an order is the method's steps per token on the requests that vanilla answered first / its steps
+    per token on the others. The result is True if at most MOST_AS_LOW of NUM_ORDERS random orders
+    have a ratio no higher than that of the real order. Random orders that equal the real one are
+    left out.
 
     Args:
         rows: the method's completions, one per request. The index has their rows in the record

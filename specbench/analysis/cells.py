@@ -89,7 +89,7 @@ class CellMetrics:
     """The share of the `num_pairs` completions that equal the baseline's, at temperature 0."""
 
     accept_histogram: Mapping[int, int]
-    """The number of steps, by the number of tokens that they emitted."""
+    """Number of emitted tokens -> number of steps."""
 
     acceptance_by_depth: tuple[DepthAcceptance, ...]
     latency: Latency

@@ -152,7 +152,7 @@ def _below(
     Returns:
         The ratio of each subject (a method and a temperature) that is too fast.
     """
-    ratios = {}  # by subject, for subjects whose median over requests is below `least`
+    ratios = {}  # subject -> ratio, if the median over requests is below `least`
     for subject, paired_rows in subjects(completions[completions["baseline_row"] >= 0]):
         rows = paired_rows.index.to_numpy()  # numbers of rows of the table
         baseline_rows = paired_rows["baseline_row"].to_numpy()

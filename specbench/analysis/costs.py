@@ -55,7 +55,7 @@ class Cost:
 
     joules_per_token: Value
     """The energy of the whole card per token, in joules, with the prefill (see `energy`). If the
-    method repeated its prompts alone, the energy was measured then; otherwise over its answers.
+    method repeated its prompts alone, the energy was measured then; otherwise during its answers.
     """
 
     peak_memory_bytes: int | None

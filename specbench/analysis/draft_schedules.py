@@ -1,4 +1,4 @@
-"""Read a server's schedules: tables with the number of draft tokens at each load, maybe 0."""
+"""Read a server's schedules: tables with the number of draft tokens, maybe 0, at each load."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -56,7 +56,7 @@ _LEAST_ANSWERS = 3
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
-    """Check if a method may answer without drafts: vanilla, look-ups, some schedules of servers."""
+    """Check if a method may answer without drafts: vanilla, look-ups, or due to its schedule."""
     name = method.partition(":")[0].lower()  # without options
     if name == BASELINE or any(part in name for part in _LOOK_UPS):
         return True
@@ -190,7 +190,7 @@ class Drafting:
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """Tell why a cell's numbers do not show the method, whose drafts were off in some answers.
+        """Tell why a cell's numbers do not describe the method: drafts were off in some answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
         drafts. Methods that `may_draft_nothing` may do so. So may a method that drafted in some

@@ -22,7 +22,7 @@ from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
 
 Sums = Mapping[str, FloatArray]
-"""The sums of columns, by name [tasks, 1 + resamples], or over all tasks [1 + resamples].
+"""Name of a column -> its sums [tasks, 1 + resamples], or its sums over all tasks [1 + resamples].
 
 The first sum is over the prompts as they are. The names of vanilla's columns begin with `base_`.
 """

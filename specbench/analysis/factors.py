@@ -49,7 +49,7 @@ PREFILL = "prefill"
 STEP = "method's step"
 BASE_STEP = "baseline's step"
 FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
-"""The factors in their order. `PER_TOKEN` replaces `MAT` and `COST` if steps are unknown."""
+"""All factors, in order. `PER_TOKEN` replaces `MAT` and `COST` if steps are unknown."""
 WITHOUT_TIMES = (COUNTING, MAT)
 """The factors that depend on counts alone, and so not on the machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)

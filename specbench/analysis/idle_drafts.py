@@ -14,8 +14,8 @@ LEAST_DRAFTS = 200
 """The fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
 """The fewest drafts with trained weights that may be called idle if none was accepted. In honest
-runs, draft heads accepted nothing in at most the first 6 steps; look-ups (without weights) in up to
-48.
+runs, draft heads had no accepted token in at most the first 6 steps, and look-ups (without weights)
+in at most the first 48.
 """
 LEAST_REQUESTS = 2
 """The fewest requests from which these drafts with trained weights must come."""

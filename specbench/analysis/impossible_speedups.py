@@ -1,8 +1,8 @@
 """Warn about methods of servers whose speedup is higher than their drafts can give.
 
 A step that drafts costs at least as much as a plain step, so the decode speedup is at most the
-number of tokens that a step emits. A method above this bound was not compared fairly: its server
-has other flags or another version than vanilla's, or the machine changed its speed.
+number of tokens that a step emits. A method above this bound was not compared fairly: its server's
+flags or version differ from vanilla's, or the machine changed its speed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -288,7 +288,7 @@ def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
 
 
 def check_arithmetic(name: str) -> Arithmetic:
-    """Check that a name is that of an arithmetic (a formula of the speedup), and return it.
+    """Return the name of an arithmetic (a formula of the speedup) if it is valid.
 
     Raises:
         UserError: the name is unknown.

@@ -73,8 +73,8 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
     Each ratio was measured on `num_prompts` prompts in `num_units` passes or runs (units). All
     variances are of logarithms. None if no ratio has a variance, or with fewer than two prompts.
     """
-    prompt_variances = []  # of log(ratio), from the choice of prompts
-    unit_variances = []  # of log(ratio), between single units
+    prompt_variances = []  # variances of log(ratio) from the choice of prompts
+    unit_variances = []  # variances of log(ratio) between single units
     for ratio in ratios:
         prompt_variance = ratio.prompts
         if prompt_variance is None:  # too few prompts

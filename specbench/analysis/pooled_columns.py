@@ -34,7 +34,8 @@ def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, An
     `cost_speedup` is MAT / (seconds of a step / seconds of vanilla's step), over completions that
     vanilla has too. `relative_verify` and so on are seconds of a step's phase / seconds of
     vanilla's step. `step_bytes` are the bytes of weights that a step reads, `bytes_per_s` the speed
-    at which it reads them; `nominal_share` is this speed / the bandwidth by clock and bus width.
+    at which it reads them. `nominal_share` is this speed / the bandwidth that the memory's clock
+    and bus width give.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}
@@ -73,7 +74,7 @@ def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
-    """Make columns with the numbers of a server, by name; empty without a server.
+    """Make columns with the numbers of a server; empty without a server.
 
     A throughput, the goodput and `engine_mat` have columns for the number, the ends of its interval
     and the reason if it is missing. `throughput_ratio` is output tokens/s / vanilla's; the goodput

@@ -70,7 +70,7 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     speeds = {method: speedup_of[method] for method in methods}
     pooled_machine = pooled_variance([*speeds.values()])  # from all methods; None if unknown
     speeds[baseline] = without_spread(1.0)
-    # by pair of methods, the faster one first
+    # (first method, second method) -> p-value, and ratio of their speeds
     p_values: dict[tuple[str, str], float | None] = {}
     ratios: dict[tuple[str, str], Estimate] = {}
     for first_method, second_method in combinations(speeds, 2):

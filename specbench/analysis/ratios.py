@@ -167,9 +167,9 @@ def log_ratios(
     """Compute the logarithm of the ratio of these columns [rows] in each unit: one array [units].
 
     A unit is a pass or a run. The result is empty if there are fewer than two. The sums are over
-    the requests that all complete units have, since units with other prompts would differ for that
-    reason. A unit that is not complete, such as an interrupted pass, gets NaN. `groups` has the
-    number of the unit and of the request of each row.
+    the requests that all complete units have, so that units do not differ because of their prompts.
+    A unit that is not complete, such as an interrupted pass, gets NaN. `groups` has the number of
+    the unit and of the request of each row.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()

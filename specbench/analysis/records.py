@@ -248,7 +248,7 @@ def _baseline_rows(frame: DataFrame) -> IntArray:
     worker_of_row = frame["worker"].cat.codes.to_numpy()  # numbers of workers
     is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]  # it did not fail
     baseline_rows = np.flatnonzero(is_baseline)
-    # vanilla's row by the number of the request; there are at most as many requests as records
+    # vanilla's row for each request; there are at most as many requests as records
     baseline_of_request = np.full(len(frame), -1, dtype=np.intp)
     baseline_of_request[request_of_row[baseline_rows]] = baseline_rows
     baseline_of_row = baseline_of_request[request_of_row]  # [records]

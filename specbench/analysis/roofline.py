@@ -39,7 +39,7 @@ UNKNOWN_DRAFT = Missing("draft bytes unknown")
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since some of them stay in it."""
 MOST_VANILLA = 1.25
-"""The largest time of vanilla's step / time of a plain step of one row that causes no warning."""
+"""There is a warning if vanilla's step takes more than this many times as long as a plain step."""
 LEAST_SHARE = 0.6
 """Vanilla is a slow baseline if it uses less than this share of the measured bandwidth."""
 
@@ -58,7 +58,7 @@ class Roofline:
     """The size of the processor's last-level cache, in bytes; 0 if unknown."""
 
     draft_bytes: Mapping[str, float]
-    """The bytes that drafts read per step, by the method's spelling; absent if unknown."""
+    """Method with its options -> bytes that its drafts read per step; absent if unknown."""
 
     kv_share: float
     """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
@@ -67,7 +67,7 @@ class Roofline:
     """Why there is no bandwidth bound; None if there is one."""
 
     speedups: Mapping[str, float] = field(default_factory=dict)
-    """The bandwidth with a method's own number of CPU threads / with vanilla's, by its spelling."""
+    """Method with its options -> bandwidth with its number of CPU threads / with vanilla's."""
 
     block_bytes: int = 0
     """The bytes that were read or copied to measure the bandwidth; 0 if unknown."""

@@ -54,7 +54,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     counters. It has several parts if the run was continued. If the counters show more drafts than
     the steps that the block's answers imply, the difference is spread over the answers that may
     have taken one step more. If the counts of a block contradict each other, its steps are unknown,
-    and `contradictions` has a sentence. `record.serving` is None for specbench's own engine.
+    and `contradictions` says why. `record.serving` is None for specbench's own engine.
     """
     blocks_by_key = group_by(blocks, key=block_key)
     # Servers such as llama.cpp count accepted tokens but no drafts, and send no counts at all with

@@ -48,7 +48,7 @@ _MOST_UTILISATION = 0.99
 """The largest utilisation of the client that is assumed, so that the wait stays finite."""
 
 LatencyBounds = Mapping[str, float]
-"""The largest times of a good request in seconds, by name of the time: ttft, tpot or e2e."""
+"""Name of a time (ttft, tpot or e2e) -> its longest seconds in a good request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     # for each row; `turns` are numbers of turns, from 0
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
     emitted = table.lengths(rows)  # tokens of each step [steps]
-    emitted_before = emitted.cumsum() - emitted  # tokens of all steps before, of all rows [steps]
+    emitted_before = emitted.cumsum() - emitted  # tokens of all earlier steps of all rows [steps]
     first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
     # Tokens of the steps of all earlier rows [rows]. The 0 is for rows without steps at the end.
@@ -128,7 +128,7 @@ def _bins(
         emitted_inside = emitted[is_inside]
         # For each step: a 1 that counts it, its tokens, and True if it accepted a draft token.
         columns = (np.ones_like(emitted_inside), emitted_inside, emitted_inside > 1)
-        sums = cluster_sums(prompts[is_inside], columns)  # of the prompts with steps [prompts, 3]
+        sums = cluster_sums(prompts[is_inside], columns)  # [prompts with steps, 3]
         yield StepBin(
             axis=axis,
             low=low,

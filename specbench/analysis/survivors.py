@@ -82,7 +82,7 @@ def find_survivors(frame: DataFrame) -> Survivors:
     num_ranked_methods = methods_of_tasks.transform("nunique")
     num_answers = ranked_rows.groupby("asked")["method"].transform("size")
     finished_by_all = ranked_rows[num_answers == num_ranked_methods]
-    # by request: a flag per method, True if the machine paused during its answer
+    # for each request: a flag per method, True if the machine paused during its answer
     pauses_by_request = finished_by_all.groupby("asked")["is_paused"]
     is_paused = pauses_by_request.transform("any")  # in any answer to the row's request
     is_shared = np.zeros(len(frame), dtype=bool)

@@ -120,7 +120,7 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
     The requests are those of the first pass, in the order in which they ran. There are up to
     `SAMPLES_PER_TASK` samples per task.
     """
-    # by request, then by the method's spelling
+    # request -> method with its options -> record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
     shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # the samples chosen so far, by task
     for record in run.records:
@@ -134,7 +134,7 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
             # `visible` shows control characters as signs.
             printable_record = replace(record, text=visible(record.text))
             records_by_request[key.request][key.method] = printable_record
-    turns_by_sample = _turns(run)  # by the sample's id
+    turns_by_sample = _turns(run)  # id of a sample -> texts of its turns
     answers = []  # an `Answers` per request
     for request, records in records_by_request.items():  # `records` are by method
         turns = turns_by_sample.get(request.sample_id, ())  # empty if the prompts are not here

@@ -153,7 +153,7 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
     for method in run.methods:
         # The cells of the method. A key without a task is for all tasks together.
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        # Why the speedup is missing, or else why the MAT is missing.
+        # The reason for the missing speedup, or else for the missing MAT.
         reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()

@@ -26,7 +26,7 @@ _MEMORY_NOTES = {
     ABOVE: "memory_above",
     None: "memory",
 }
-"""The key of the note about memory, by the reason why there is no bandwidth bound."""
+"""Reason why there is no bandwidth bound -> key of the note about memory."""
 
 
 def fact_notes(run: RunMetrics) -> Iterable[Note]:
@@ -107,7 +107,7 @@ def _execution(info: RunHeader) -> Numbers:
     are not named. `kernels` is the name of the kernels, and `reason` is why they are not
     specbench's own, or None. Both are left out if the header has no kernels or modes.
     """
-    # The spellings of methods, by mode and by the reason for the mode, which may be None.
+    # (mode, reason for the mode or None) -> methods with their options
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for spelling, execution in info.execution.items():
         methods_by_mode[execution.mode, execution.reason].append(spelling)
@@ -183,7 +183,7 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 
     Methods with the same numbers share an entry. `first_position` is None without a difference.
     """
-    # Methods, by their numbers of identical and of compared completions.
+    # (identical completions, compared completions) -> methods
     methods_by_counts: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
     for method, agreement in run.agreements.items():
         counts = (agreement.num_identical, agreement.num_compared)

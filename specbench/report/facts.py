@@ -20,9 +20,9 @@ _SOURCES = {
     "paper": "published prompts",
     "hub": "prompts of the original data sets",
 }
-"""How prompts from each source are described."""
+"""Words for the prompts from each source."""
 _ORIGINAL = "bundled prompts"
-"""How bundled prompts are described if they do not imitate published ones."""
+"""Words for bundled prompts that do not imitate published ones."""
 _WHOLE_SHARE = 0.9995
 """The smallest share of steps that is reported as all steps."""
 _MOST_LENGTHS = 4

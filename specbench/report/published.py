@@ -20,7 +20,7 @@ from specbench.errors import UserError
 from specbench.types import ROOTS
 
 SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
-"""Our tasks whose exact prompts are also a task of another suite, which has the second name."""
+"""Task of ours -> task of another suite with exactly the same prompts."""
 
 
 class PublishedTable(Struct, frozen=True):

@@ -171,7 +171,7 @@ class Block:
 
     @property
     def recommendations(self) -> list[str]:
-        """The recommendations, with the names of the runs unless all runs have the same."""
+        """The recommendations, with the names of the runs if recommendations differ."""
         labels_by_text: dict[str, list[str]] = {}
         for run in self.runs:
             if run.recommendation:

@@ -72,7 +72,7 @@ class Row:
 
     @property
     def reason(self) -> str | None:
-        """The reason that all cells have, or None if they do not have the same one."""
+        """The reason that all cells share, or None if they share none."""
         reasons = {cell.reason for cell in self.cells}
         return reasons.pop() if len(reasons) == 1 else None
 

@@ -111,7 +111,7 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
         return estimate
     # without its interval, which leaves out the machine's variance
     estimate_without_interval = _placed(replace(estimate, machine=machine), None)
-    variance = estimate_without_interval.variance  # of the logarithm, from prompts and machine
+    variance = estimate_without_interval.variance  # from prompts and machine
     # `degrees` are the prompts' degrees of freedom, which may be NaN
     if variance is None or not estimate.degrees >= SHOWN_DEGREES:
         return estimate_without_interval

@@ -21,8 +21,8 @@ GATE_ALPHA = 0.01
 somebody looks for a cause that does not exist.
 """
 _NO_SPREAD = 1e-9
-"""Smaller standard deviations and distances of logarithms count as 0, as for MAT if no step
-changed.
+"""Smaller standard deviations and distances of logarithms count as 0. An example is the ratio of
+two MATs if no step changed.
 """
 
 Key = TypeVar("Key")

@@ -110,7 +110,7 @@ def csv_text(frame: DataFrame) -> str:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return the value, with an apostrophe before signs that begin a formula or "::" command.
+    """Return the value, with an apostrophe before a formula or a CI command ("::").
 
     Signs after semicolons, tabs and bars count too, since a spreadsheet may end a cell there.
     """

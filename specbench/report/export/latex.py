@@ -254,7 +254,7 @@ def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
     """Yield the cells of a row, with a reason, or its mark, in place of missing cells.
 
     A task has `num_parts` cells. A reason replaces the cells of a task, or the whole row if all
-    cells have the same reason. `marks` are by text.
+    cells have the same reason. `marks` maps reasons to marks.
     """
     num_together = len(row.cells) if row.reason else num_parts
     for start in range(0, len(row.cells), num_together):

@@ -93,8 +93,8 @@ def name_lines(
 ) -> None:
     """Write the name of each method beside the last mark of its line.
 
-    `looks` and `lines` are by method. The marks of a line go from left to right. If names are on
-    the right, the axis is made longer.
+    The keys of `looks` and `lines` are methods. The marks of a line go from left to right. If names
+    are on the right, the axis is made longer.
     """
     # the end of the longer axis as x and y in pixels
     right_end = axes.transAxes.transform((1 + _ROOM, 0))
@@ -116,10 +116,10 @@ def name_methods(
 ) -> None:
     """Write the name of each method beside its mark, where it covers no other name and no mark.
 
-    `looks` (labels, colours and markers) and `marks` (points) are by method. Names do not cover
-    `other_marks` either. A name gets the first of the `places` that is free, or the first of all if
-    none is. A stroke connects a name with its mark if their heights differ by a line of text or
-    more. If there are too many `looks`, nothing is written. The figure is laid out first, since
+    `looks` has the label, colour and marker of each method, and `marks` has its point. Names do not
+    cover `other_marks` either. A name gets the first of the `places` that is free, or the first of
+    all if none is. A stroke connects a name with its mark if their heights differ by a line of text
+    or more. If there are too many `looks`, nothing is written. The figure is laid out first, since
     sizes are measured in pixels. Everything else must already be drawn.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -81,7 +81,7 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 
 def sweeps(report: Report) -> list[Plot]:
-    """Return a plot for each option whose number differs between variants of a method in a run.
+    """Return a plot for each numeric option that differs between variants of a method in a run.
 
     A sweep is an option of a method, with fixed values of the other options. It makes one line,
     whose points are variants of the method. `setting` is the number that the option has.
@@ -193,11 +193,11 @@ def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
 def _draw_panel(
     axes: Axes, lines: Sequence[_Line], look_of_line: Mapping[str, Look], *, field: str
 ) -> None:
-    """Draw a number of the points over the option's values, with rings around the Pareto front.
+    """Draw the speedup or the MAT over the option's values, with rings around the Pareto front.
 
-    `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
-    method that differ only in the option. The `setting` of a point is its value of the option, and
-    the `label` of a line has the other options. `look_of_line` has colours and markers by label.
+    `field` is "speedup" or "mat". A line has the variants of a method that differ only in the
+    option. The `setting` of a point is its value of the option, and the `label` of a line has the
+    other options. `look_of_line` has the colour and marker for each label.
     """
     for line_number, line in enumerate(lines, 1):
         look = look_of_line[line.label]
