@@ -56,7 +56,7 @@ _LEAST_ANSWERS = 3
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
-    """Check if a method may answer without drafts: vanilla, look-ups, or due to its schedule."""
+    """Check if a method may answer without drafts: vanilla, look-ups, some server schedules."""
     name = method.partition(":")[0].lower()  # without options
     if name == BASELINE or any(part in name for part in _LOOK_UPS):
         return True

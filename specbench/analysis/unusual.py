@@ -8,8 +8,8 @@ from specbench.analysis.grouping import group_by
 from specbench.types import Record
 
 UNLIKELY = 1e-3
-"""Equal times are reported if chance explains their number with a probability below this. None of
-230,000 pairs of honest answers had both times equal.
+"""Equal times are reported if the probability of that many by chance is below this. None of 230,000
+pairs of honest answers had both times equal.
 """
 MOST_BY_CHANCE = 2
 """Equal pairs are reported if their number is more than this many times what chance explains. Three

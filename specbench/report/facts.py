@@ -65,7 +65,6 @@ def prompts_text(info: RunHeader) -> str:
 
 
 def _source(prompts: PromptsHeader) -> str:
-    """Return the source of the prompts in words."""
     if prompts.source == "bundled" and not prompts.is_imitation:
         return _ORIGINAL
     return _SOURCES.get(prompts.source, f"prompts of {prompts.origin}")

@@ -41,7 +41,6 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     """
     console = console or report_console()
     width = console.width  # in characters
-    # The parts that rich prints, one below the other.
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
     if report.prompts:  # the number of prompts from each source, or ""
         renderables.append(Text(report.prompts))

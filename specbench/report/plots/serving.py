@@ -168,13 +168,11 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
     look_by_method = _looks(report, lines)  # label, colour and marker
     for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
-    # Write the load beside each point.
     _name_loads(axes, [point for method in look_by_method for point in lines[method]])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
-    # Write each method's name beside the last point of its line, to the left or right of it.
     name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)
     return figure
 

@@ -111,7 +111,6 @@ def _draw(report: Report) -> Figure:
         for rank, method in enumerate(methods):
             # The first bar is at height 0, and the others are below it.
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
-        # Draw the line of vanilla, and the methods' names beside their bars.
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
         style.frame(axes, title, x="speedup (times)", grid="x")
     return figure
