@@ -40,7 +40,7 @@ class DrawnPrompts:
     """The weights of prompts in each resample."""
 
     index_of: Mapping[Prompt, int]
-    """The prompts of all sides, each with the number of its column in `weights`."""
+    """Prompt of any side -> number of its column in `weights`."""
     weights: FloatArray
     """The weights of the prompts [1 + resamples, prompts]. The first row is all ones, for the
     prompts as they are.

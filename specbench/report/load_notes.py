@@ -169,8 +169,8 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
 def _interval_text(interval: Interval) -> str | None:
     """Return the ends of an interval of loads in words.
 
-    The ends 0 and infinity lie beyond the measured loads. The result is None if both ends do, on
-    the same side. The interval from 0 to infinity is never passed.
+    The ends 0 and infinity lie beyond the measured loads. The result is None if both ends are 0 or
+    both are infinite. The interval from 0 to infinity is never passed.
     """
     if math.isinf(interval.low) or interval.high == 0:
         return None
