@@ -13,9 +13,9 @@ BUDGETS = (1, 2, 3, 7)
 
 
 def ends(subject: Subject) -> Iterator[AuditTest]:
-    """Answers end at the budget, at an end token, and never after.
+    """Answers end at the budget or at an end token, whichever comes first.
 
-    A test of the budget and a test of the end token count wrong answers of the method under test.
+    Two tests count the method's wrong answers, one for the budget and one for the end token.
     `Planted` puts right tokens into the method's trees, some of them beyond the end of the answer.
     """
     prompts_and_answers = [*zip(subject.prompts, subject.answers, strict=True)]
@@ -26,8 +26,8 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
             num_answers += 1
             num_wrong += completion.num_tokens != budget
     yield counted("budget", num=num_answers, num_wrong=num_wrong)
-    # Wrong answers do not end with the end token, go on after it, or have a token that is not the
-    # target's best (`is_wrong`).
+    # An answer is wrong if it does not end with the end token, goes on after it, or has a token
+    # that is not the target's best (`is_wrong`).
     num_answers = num_wrong = 0
     for prompt, answer in prompts_and_answers:
         # About six tokens of the greedy answer serve as the end token, one per completion.

@@ -53,11 +53,11 @@ ContractTest = Callable[[Subject], Iterator[AuditTest]]
 def recall(subject: Subject) -> Iterator[AuditTest]:
     """Steps: neither a repeated prompt nor a prompt of a task may take too few steps.
 
-    A method that answers a repeated prompt in fewer steps remembers answers. One that is much
-    faster on prompts of tasks has stored answers. The first test counts repeated prompts with fewer
-    steps. If the subject has prompts of tasks, two more tests compare tokens per step on these and
-    on unseen prompts. This part must run first, before the shared drafter (`subject.drafter`) has
-    seen any prompt.
+    A method that answers a repeated prompt in fewer steps remembers answers. A method that is much
+    faster on the prompts of tasks than on unseen prompts has stored answers. The first test counts
+    repeated prompts with fewer steps. If the subject has prompts of tasks, two more tests compare
+    their tokens per step with those of unseen prompts. This part must run first, before the shared
+    drafter (`subject.drafter`) has seen any prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     drafters = (subject.drafter, subject.build())  # one that has seen the prompts, and a fresh one
@@ -73,8 +73,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
-    # Mean tokens per step (MAT), with separate bootstraps over prompts: "fresh" and "known" are
-    # names of random streams.
+    # Mean tokens per step (MAT). "fresh" and "known" name two random streams, so that the
+    # bootstraps over prompts are independent.
     unseen_mat = Draws(Bootstrap(), "fresh").estimate(unseen_ratio)
     task_mat = Draws(Bootstrap(), "known").estimate(task_ratio)
     # p-value of "task_mat / unseen_mat is at most MOST_MAT_RATIO". With too few prompts it is None,
@@ -83,13 +83,13 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on task prompts, relative to new prompts"
     num = len(subject.task_prompts)
-    # "guesses": the test is about drafts
+    # Tests of drafts have the subject "guesses".
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
     # The mean over all prompts would hide a method that knows only a few tasks. So each prompt of a
     # task is also compared with an unseen prompt that is mixed from prompts of the same task.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
-    # In these pairs the task's prompt is suspiciously fast, or the unseen prompt is, which happens
-    # only by chance.
+    # Count the pairs in which the task's prompt is suspiciously fast, and those in which the unseen
+    # prompt is. The unseen prompt can be so fast only by chance.
     num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
@@ -105,12 +105,12 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
     """Tokens / steps of each answer [prompts, 1] when a new drafter completes all prompts.
 
-    Answers end at the model's end tokens, since a method that knows an answer does not know more.
+    Answers end at the model's end tokens, because stored answers end there, too.
     """
     drafter = subject.build()
     completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
     # The number of tokens that each step of each answer emitted. An answer of one token has no
-    # step, and counts as one step of one token.
+    # steps, but is counted as one step of one token.
     answers = [completion.accept_lengths or (1,) for completion in completions]
     num_tokens = np.array([[sum(step_lengths)] for step_lengths in answers], dtype=np.float64)
     num_steps = np.array([[len(step_lengths)] for step_lengths in answers], dtype=np.float64)
@@ -176,13 +176,13 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         # Accepted draft tokens of each step: all emitted tokens but the last. The last one is the
         # target's own, or a draft token after which the budget ends.
         accepted_by_step = [num_emitted - 1 for num_emitted in completion.accept_lengths]
-        num_planted += sum(drafter.num_planted)  # a number per step
+        num_planted += sum(drafter.num_planted)  # has one entry per step
         num_refused += sum(
             max(0, num_right - num_accepted)
             for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True)
         )
         deepest_accepted = max([deepest_accepted, *accepted_by_step])
-        deepest_tree = max([deepest_tree, *drafter.depths])  # depths: of the tree of each step
+        deepest_tree = max([deepest_tree, *drafter.depths])  # one depth per step
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield counted("planted draft tokens", num=len(prompts), num_wrong=num_wrong)
     yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="draft tokens")
@@ -209,16 +209,16 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
     """Sampled tokens and drafts, in several settings.
 
     With each of the sampling settings in `NUM_TOKENS`, the method under test answers the subject's
-    prompts until enough tokens are drawn. The tests are that tokens of the answers are draws from
+    prompts until enough tokens are drawn. The tests check that the answers' tokens are draws from
     the target's distributions, that draft tokens are draws from the drafter's, and that the logits
     of the steps agree with those of a plain forward.
     """
     for sampling, num_tokens in NUM_TOKENS.items():
-        setting_label = f"T={sampling}"  # ends the tests' names
+        setting_label = f"T={sampling}"  # the end of the tests' names
         answers: list[Evidence] = []
         while sum(len(answer.token_ids) for answer in answers) < num_tokens:
-            prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn
-            # the answers of a setting have different seeds, which no other part of the contract has
+            prompt = subject.prompts[len(answers) % len(subject.prompts)]
+            # each answer of a setting has its own seed, which no other part of the contract uses
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # of all answers
@@ -273,7 +273,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
     padded sizes that were not announced are wrong.
     """
     drafter = subject.drafter
-    for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
+    for sampling in (Sampling(), Sampling(1.0)):  # the default is greedy
         drafted_sizes: set[int] = set()  # numbers of nodes of the trees that were drafted
         for prompt in subject.prompts:
             drafted_sizes.update(subject.complete(drafter, prompt, sampling=sampling).num_nodes)
@@ -281,7 +281,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         announced_trees = drafter.trees_to_record(subject.budget, sampler)
         announced_sizes = {padded_size(tree.num_nodes) for tree in announced_trees}
         if drafter.has_fixed_size:  # every tree has the same size, whichever it is
-            num_wrong = max(len(drafted_sizes) - 1, 0)  # no size if no answer had a step
+            num_wrong = max(len(drafted_sizes) - 1, 0)  # there may be no sizes
         else:  # trees are padded to an announced size
             num_wrong = len({*map(padded_size, drafted_sizes)} - announced_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
@@ -329,13 +329,13 @@ def run_contract(
             message = " ".join(error.message.split())  # on one line
             faults.append(part_prefix + message.removeprefix(part_prefix))
             traceback = debug_traceback(error)  # "" without --debug
-            if traceback and len(faults) == 1:  # of the first error alone
+            if traceback and len(faults) == 1:  # only the first error's
                 say(traceback)
     # Each test sets its own temperature, so the two temperatures here have no meaning.
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
     # `smallest_tv` is the smallest error (total variation) that a test of the tokens sampled at
-    # temperature 1 finds, with a rate of false alarms of ALPHA / the number of p-values.
+    # temperature 1 would find. Its rate of false alarms is ALPHA / the number of p-values.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(

@@ -1,4 +1,4 @@
-"""Drafters that an audit uses in place of a method's drafter: watched, planted, and a plain one.
+"""Drafters that an audit uses in place of a method's drafter: watched, planted and plain ones.
 
 A watched or planted drafter passes every call on to the method's drafter, so that the loop, caches
 and graphs are those of a measured completion.
@@ -27,7 +27,7 @@ class ProposedTree(NamedTuple):
 
 
 class WatchedDrafter(WrappedDrafter):
-    """A drafter whose trees are kept, with the target's logits along the accepted paths.
+    """A drafter that records its trees, and the target's logits along the accepted paths.
 
     The loop shows a step's result only before the next step, so the logits of the last step are
     missing.
@@ -76,8 +76,8 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
 
     All tokens of the vocabulary are laid end to end on [0, 1). Each takes a stretch as long as its
     probability. In one order the likeliest token comes first, and equally likely tokens share a
-    stretch. The other order is that of token ids. In each order the draft token gets a point of its
-    stretch. If the token was drawn from q, this point is uniform in [0, 1):
+    stretch. The other order is that of token ids. In each order, a random point is chosen in the
+    draft token's stretch. If the token was drawn from q, this point is uniform in [0, 1):
 
         point = (mass of earlier stretches + uniform(0, 1) * mass of its stretch) / total mass
 
@@ -131,12 +131,12 @@ class Planted(WrappedDrafter):
             first_step: the number of the first step.
         """
         super().__init__(drafter)
-        # the method's own draft tokens for a position, by the number of tokens before it
+        # number of tokens before a position -> the method's own draft tokens for the position
         self.first_drafts: dict[int, list[int]] = {}
         # Right tokens in the tree of each step, but no more than the budget has room for beside the
         # target's own token.
         self.num_planted: list[int] = []
-        # levels below the root in the tree of each step, with the same maximum
+        # levels below the root in the tree of each step, but no more than the budget has room for
         self.depths: list[int] = []
         self._right_ids = right_ids
         self._first_step = first_step

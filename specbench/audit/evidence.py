@@ -124,7 +124,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
     if top_k:  # 0: all tokens are kept
-        # ten times the slack, as a share of top-k; at least one token
+        # by ten times the slack, as a share of top-k, but at least by one token
         top_k += max(1, round(10 * slack * top_k))
     return replace(sampling, top_p=min(1.0, sampling.top_p + slack), top_k=top_k)
 
@@ -174,7 +174,7 @@ def _numbers_of_chunk(
     stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
     # A token that p rules out gets the expected surprise (the entropy), rank and middle (1/2). Its
-    # tail is 1 if looser settings allow it, so that rounding may explain it. Otherwise it is 0.
+    # tail is 1 if looser settings allow it, because then rounding may explain it, and 0 otherwise.
     is_ruled_out = token_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
@@ -228,7 +228,7 @@ class InSteps(NamedTuple):
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """Find the place of each token in its step, and if the step drafted tokens for this place.
+    """The place of each token in its step, and whether the step drafted tokens for this place.
 
     Args:
         accept_lengths: number of tokens that each step emitted.

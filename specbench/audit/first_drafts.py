@@ -1,4 +1,4 @@
-"""The part of the contract about first drafts: they stay as good after accepted paths."""
+"""The part of the contract about first drafts: accepted paths do not make them worse."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -18,13 +18,13 @@ steps begin at different positions.
 
 
 def memory(subject: Subject) -> Iterator[AuditTest]:
-    """The first draft level: as good after accepted paths as from a fresh start, and not shifted.
+    """The first draft level: accepted paths do not make it worse, and token ids are not shifted.
 
     A drafter whose cache is wrong after an accepted path still drafts, but worse than a fresh
     drafter after the same text. A drafter with a wrong draft vocabulary drafts tokens whose ids are
-    next to the right ids. Yields a test that the drafter drafts the right token at least as often
-    as a fresh drafter, and tests that its first draft token is the right token at least as often as
-    the token with a shifted id.
+    next to the right ids. One test checks that the drafter drafts the right token at least as often
+    as a fresh drafter. For each shift of ids, another test checks that its first draft token is
+    right at least as often as it has the shifted id.
     """
     first_drafts = [*_steps_of_both(subject)]  # one per position
     # True if the right token is among the draft tokens [positions]
@@ -50,7 +50,7 @@ class _FirstDrafts(NamedTuple):
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """Yield the first draft tokens of the method's used drafter and of a fresh one, by position.
+    """Yield, for each position, the first draft tokens of a used drafter and of a fresh one.
 
     The used drafter completes each prompt with right tokens planted in its trees, so that it
     reaches later steps by accepted paths. For each of these steps, another drafter of the method
@@ -82,10 +82,10 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
 
 
 def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> AuditTest:
-    """A sign test that `hits` are at least as frequent as `other_hits` [positions].
+    """Test that `hits` are at least as frequent as `other_hits` [positions], by a sign test.
 
     A hit is a position at which the right token was drafted. The effect is the share of positions
-    that are hits in `other_hits` alone, less the share of those that are hits in `hits` alone.
+    that are hits only in `other_hits`, minus the share that are hits only in `hits`.
     """
     pairs = [*zip(hits, other_hits, strict=True)]
     num_lost = sum(is_other_hit and not is_hit for is_hit, is_other_hit in pairs)

@@ -74,7 +74,7 @@ class Examiner:
     ) -> None:
         """Take a run's records and header, and its model, loaded again.
 
-        With `is_recheck`, `examine` uses the model to run steps that differ again.
+        With `is_recheck`, `examine` runs each differing step again.
         """
         self._records = {record.key: record for record in table.records}
         self._model = model
@@ -118,7 +118,7 @@ class Examiner:
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
     def _run_again(self, record: Record, prompt_ids: tuple[int, ...], position: int) -> _Rerun:
-        """Run the step that emitted the token at a position of a record's answer again.
+        """Repeat the step that emitted the token at this position of a record's answer.
 
         Vanilla and the method both start from the tokens before the step's root: the prefill gives
         the root, and the step follows. For position 0 only the prefill is run, since no step
@@ -127,8 +127,8 @@ class Examiner:
         # Indices in the answer at which steps begin. Index 0 is the prefill's token, so the first
         # step begins at 1. `accept_lengths` has the number of tokens that each step emitted.
         first_indices = accumulate(record.accept_lengths, initial=1)
-        # The step of the position is the last one that begins by then. Position 0 has no step. Its
-        # context is that of the first step, whose prefill gives the token.
+        # The position belongs to the last step that begins at or before it. Position 0 belongs to
+        # no step: the prefill of the first step's context emits its token.
         first_index = max([1, *(index for index in first_indices if index <= position)])
         # The step's root is the token before its first token.
         context_ids = prompt_ids + record.token_ids[: first_index - 1]

@@ -18,10 +18,10 @@ def logit_tests(
     - The largest deviation from a plain forward may not exceed a limit.
     - A flip is a row whose best token is not that of the plain forward. The share of flips may not
       be significantly larger than vanilla's.
-    - Every row must have the same bits as the row of the engine's steps over chains of the same
-      tokens. Rows with unknown `is_exact` are left out. This is tested only if all rows of vanilla
-      have the same bits. Then the largest deviation of the method's rows with the same bits is
-      allowed, if it is above the limit.
+    - Every row must be equal, bit for bit, to the row that the engine's steps over chains of the
+      same tokens give. Rows with unknown `is_exact` are left out. This is tested only if all of
+      vanilla's rows are equal in this way. Then the limit is raised, if necessary, to the largest
+      deviation of the method's equal rows.
 
     Args:
         logits: numbers about the method's rows.

@@ -92,10 +92,10 @@ class RunModel:
             "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
             **_NO_SERVER,
         }
-        if device:  # which may not support the run's execution mode
+        if device:  # another device may not support the run's execution mode
             spec_values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
-        assert isinstance(plan.setup, EngineSetup)  # since no option of a server is set
+        assert isinstance(plan.setup, EngineSetup)  # no option of a server is set
         _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
         self._plan = plan  # the prompts, and the sampling
         self._codec = plan.setup.codec  # renders chats as token ids
@@ -108,7 +108,8 @@ class RunModel:
         # The options need not name the methods of servers. The header lists them in order.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
-        # Stays open as long as this object is used. `before`: methods get the options of the run.
+        # Stays open as long as this object is used. Because of `before`, methods get the options
+        # that they had in the run.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
         self.dtype: str = plan.setup.dtype  # a name, like the device
@@ -137,7 +138,7 @@ class RunModel:
         return prompt_ids
 
     def drafter(self, method: str) -> Drafter:
-        """The drafter of a method. The method is spelled as in records."""
+        """The drafter of a method, which is spelled as in records."""
         return self._backend.drafters[method]
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:

@@ -108,9 +108,9 @@ class LogitNumbers(Columns):
 class DraftNumbers(Columns):
     """Numbers about drawn draft tokens and the distributions q that they claim.
 
-    All arrays are [draft tokens]. A position is a random point of the token's stretch of [0, 1) if
-    all tokens are laid end to end (see `draft_numbers`). It is uniform if the token was drawn from
-    q.
+    All arrays are [draft tokens]. All tokens of the vocabulary are laid end to end on [0, 1). A
+    position is a random point of the draft token's stretch (see `draft_numbers`). It is uniform in
+    [0, 1) if the token was drawn from q.
     """
 
     by_rank: Array

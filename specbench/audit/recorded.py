@@ -17,7 +17,7 @@ Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
 
 
 def usable_records(table: RecordTable) -> Records:
-    """The measured records of a run, by temperature from low to high, and by method."""
+    """The measured records of a run, by temperature (from low to high) and then by method."""
     by_temperature: dict[float, dict[str, list[Record]]] = {}
     for record in compress(table.records, table.frame["is_measured"]):
         by_method = by_temperature.setdefault(record.key.temperature, {})

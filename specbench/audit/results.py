@@ -50,8 +50,8 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
 
 
 def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
-    """A test in a contract that fails if any of `num` answers is wrong. `unit` names other units
-    than answers.
+    """A test in a contract that fails if any of `num` answers is wrong. `unit` says what is
+    counted, if not answers.
     """
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 

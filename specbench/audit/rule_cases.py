@@ -148,10 +148,10 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
         rows_after_drafts = [1 + token for token in drafts.tokens[1:]]
         row_of_node = torch.tensor([0, *rows_after_drafts])  # a row of `logits`: [nodes]
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
-        row = 0  # of `counts`
+        row = 0  # index in `counts`
         for token_id in verdict.token_ids:  # accepted draft tokens, then the target's own token
             counts[row, min(token_id, VOCAB)] += 1
-            if token_id >= VOCAB:  # no row is about the tokens after an impossible one
+            if token_id >= VOCAB:  # `counts` has no row for tokens after this one
                 break
             row = 1 + token_id
     return Outcomes(case.name, counts, probs)
@@ -216,7 +216,7 @@ def _q_after(case: RuleCase, parent: int, token: int) -> Array:
 def _kept(p: Array, sampling: Sampling) -> Array:
     """The distribution `p` [tokens], cut to the tokens that top-k and top-p keep and normalized."""
     sorted_ids = np.argsort(-p)  # the likeliest token first
-    # As in `Sampler`, top-k comes first, and top-p counts shares of the probability that it keeps.
+    # As in `Sampler`, top-k comes first. Top-p counts shares of the probability that top-k keeps.
     top_ids = sorted_ids[: sampling.top_k or None]  # 0: all tokens
     shares = p[top_ids] / p[top_ids].sum()
     # Top-p keeps a token if the likelier tokens together have less probability than top-p. The

@@ -52,9 +52,9 @@ def audit(
     Args:
         run: the run. A run of vanilla alone must have sampled answers.
         open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
-        is_recheck: run steps whose tokens differ from vanilla's again, in the model's dtype.
+        is_recheck: repeat steps whose tokens differ from vanilla's, in the model's dtype.
         effort: size of the tests. With 0 tokens, only greedy answers are compared.
-        say: prints a line of progress per method that differs, and per method and temperature.
+        say: prints a line of progress.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
@@ -74,7 +74,7 @@ def audit(
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays None if there is nothing to examine
-    if header.servers:  # vanilla's server is compared with vanilla here, or else every server is
+    if header.servers:  # compare vanilla's server or, without it, every server with vanilla here
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone

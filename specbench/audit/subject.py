@@ -70,8 +70,8 @@ class Subject:
     def complete(self, drafter: Drafter, prompt: tuple[int, ...], **changes: Any) -> Completion:
         """Complete a prompt (token ids) with a drafter, and check the drafts.
 
-        The completion has `budget` tokens and no end tokens, unless `changes` have other values for
-        fields of the request.
+        By default, the completion has `budget` tokens and ignores end tokens. `changes` are values
+        for fields of the request.
         """
         options: dict[str, Any] = {"max_new_tokens": self.budget, "seed": 3, **changes}
         return decode(self.target, drafter, Request(prompt, **options), is_checked=True)

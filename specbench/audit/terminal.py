@@ -60,9 +60,9 @@ def print_contract(method_audit: MethodAudit, console: Console, *, is_full: bool
 def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
     """The tests of a method's contract, its faults, and the result, as parts of a page.
 
-    With `is_full` there is a table of all tests, otherwise two lines per failed test, and a last
-    line that names --full. If tokens were sampled, a sentence after the result is about the
-    smallest difference that their tests would find.
+    With `is_full` there is a table of all tests. Otherwise there are two lines per failed test, and
+    a last line that names --full. If tokens were sampled, a sentence after the result gives the
+    smallest error that their tests would find.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
@@ -141,9 +141,9 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     """A table of the differences from vanilla's greedy answers, with bugs first.
 
-    Bugs and other differences are sorted by gap, in multiples of the largest gap that rounding
-    explains, the largest first. The table has at most MOST_DIFFERENCES rows. A line below it counts
-    the others.
+    Bugs, and then other differences, are sorted by (gap / the largest gap that rounding explains),
+    from large to small. The table has at most MOST_DIFFERENCES rows. A line below it counts the
+    others.
     """
     # a method's greedy audit, and one of its differences
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
@@ -215,7 +215,7 @@ def _methods_table(audit: Audit, header: RunHeader) -> Table:
 
     Columns that are empty in all rows are left out.
     """
-    # the texts of each row, except the status, by the heading of their column
+    # for each row: heading of a column -> text; the status is not included
     texts_of_rows = [_method_texts(method_audit) for method_audit in audit.methods]
     headings = [
         heading
@@ -231,9 +231,9 @@ def _methods_table(audit: Audit, header: RunHeader) -> Table:
 
 
 def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
-    """The texts of a row about a method at a temperature, by the headings of their columns."""
+    """A row about a method at a temperature: heading of a column -> text."""
     deviations = [test.effect for test in method_audit.tests if test.name == "deviation"]
-    same_again = ""  # recorded answers that came out the same, of those completed again
+    same_again = ""  # how many repeated answers came out the same
     if method_audit.num_replayed:
         same_again = f"{method_audit.num_same} of {method_audit.num_replayed}"
     return {

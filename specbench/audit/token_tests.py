@@ -236,9 +236,9 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Test that draft tokens are draws from the distributions q that they claim.
 
-    One test is that each q sums to 1. If draft tokens have probability 0, there is a test that
-    fails. Two Kolmogorov-Smirnov tests are that positions in q, by rank and by id, are uniform in
-    [0, 1). They are about the tokens that were left to chance.
+    One test checks that each q sums to 1. If draft tokens have probability 0, there is a test that
+    fails. Two Kolmogorov-Smirnov tests check that positions in q, by rank and by id, are uniform in
+    [0, 1). They leave out tokens that were impossible or nearly certain.
     """
     if not (num_drafts := len(drafts)):
         return
@@ -249,7 +249,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
         yield AuditTest(
             "guesses", "impossible draft tokens", num_drafts, num_impossible, "draft tokens", 0.0
         )
-    # the tokens that were left to chance
+    # tokens that were neither impossible nor nearly certain
     drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))
     if len(drawn) < _LEAST:
         return
