@@ -13,8 +13,8 @@ from specbench.report.warning_notes import audit_failure
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
     """Check each lossless method at each temperature of the baseline.
 
-    Greedy answers are always compared (see `check_outputs`), so that without an audit only sampled
-    answers are skipped.
+    Greedy answers are always compared (see `check_outputs`). Without an audit, only the checks of
+    sampled answers are skipped.
     """
     for method in baseline.method_labels:
         if not method.is_lossless or method.spelling in baseline.no_checkpoint:
@@ -29,7 +29,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     """The check "audit" of one method at one temperature of the run.
 
     The check fails if the audit found a bug, and is skipped if there is no verdict. Greedy answers
-    and vanilla need no audit, so that without a result for them there is no check (None).
+    and vanilla need no audit. If it has no result for them, there is no check (None).
 
     Args:
         audit: the stored audit of the run's answers; None if there is none.

@@ -1,9 +1,9 @@
 """Check speed against several baselines, whose spread shows how far equal runs differ.
 
-The change of a method between two runs is a median over its completions, since bursts of a busy
-machine hit only some of them. The median is of the logarithm of the ratio of their times. A change
-of all methods together comes from the machine or the engine. It is checked separately, and the
-changes of single methods are relative to it.
+The change of a method between two runs is the median of log(time ratio) over its completions, since
+bursts of a busy machine hit only some of them. A change of all methods together comes from the
+machine or the engine. It is checked separately, and the changes of single methods are relative to
+it.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _cells_of(log_times: Series, load: Load) -> list[CellKey]:
 
 
 def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> Variance:
-    """The variance of the change of the next run from the mean of the baselines.
+    """The variance of the next run's difference from the mean of the baselines.
 
     With n baselines, and changes d between two of them:
 
@@ -208,8 +208,8 @@ def _check(
         status = "failed"
         phrase += f"; {rule.max_slowdown * 100:g} % is allowed"
     elif change > allowed_log or smallest_failing > MOST_UNSEEN:
-        # It is slower than allowed, but not significantly, or only a slowdown above 20 % would
-        # fail.
+        # Either it is slower than allowed, but not significantly, or only a slowdown above 20 %
+        # would fail.
         status = "skipped"
         phrase = f"{CANNOT_TELL}: {phrase}"
     # The interval is at the test's level, and so wider than a 95 % interval.

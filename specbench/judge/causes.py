@@ -229,7 +229,7 @@ unknown, and the factors that the setting can change. `_of_headers` does not com
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each of `_TEXTS` that differs, and one for other programs on the processor.
+    """A setting for each entry of `_TEXTS` that differs, and one for other programs' CPU use.
 
     Nothing is compared if a side is imported, since the files of other tools name none of these.
     """
@@ -274,9 +274,9 @@ def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterat
 def _of_counting(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> Iterator[Setting]:
-    """A setting for the average behind the printed number, the prompts and turns, the tasks, and
-    the rule by which tokens are counted, if they differ. A common rule is a setting too if it is
-    not specbench's and changes the ratio.
+    """A setting for each of these that differs: the average that gives the printed number, the
+    prompts and turns, the tasks, and the counting rule for tokens. A rule that both sides share is
+    also a setting if it is not specbench's and changes the ratio.
 
     `product` has the factors of the ratio of the sides' printed numbers (speedups or speeds).
     """

@@ -87,8 +87,8 @@ class Comparison:
         for key, cell in self.cells.items():
             ratio = cell.tokens_per_s.ratio
             if key.task == MEAN and isinstance(ratio, Estimate):
-                # `units` has arrays: the log speed of each side or, within one run, of their ratio
-                # in each pass or run. NaN stands for a pass or run that lacks most requests.
+                # An array in `units` has a number per pass or run: the log speed of a side or,
+                # within one run, the log ratio. It is NaN if most requests are missing.
                 nums_complete += [int(np.isfinite(log_speeds).sum()) for log_speeds in ratio.units]
         scope = self.repetition.scope  # with the number of passes or runs that both sides have
         if not nums_complete:

@@ -96,7 +96,7 @@ def comparison_markdown(table: ComparisonTable) -> str:
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     """CSV with a line per pair of runs, temperature, method and task.
 
-    Two more tasks are "mean" and "pooled".
+    The tasks include "mean" and "pooled".
     """
     import pandas as pd
 

@@ -39,14 +39,14 @@ class _ExactPair(NamedTuple):
 
 
 def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterator[Check]:
-    """Check each method and task with equal answers at temperature 0 that took other steps than in
-    the baseline.
+    """Check each method and task with answers at temperature 0 that equal the baseline's, but took
+    different steps.
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
     the same steps, unless the method has changed. On other machines or in half precision, there are
-    no checks. In older runs, the header does not say that a method repeats its drafts. Then its
-    checks never fail.
+    no checks. If a header does not say that a method repeats its drafts, as in older runs, the
+    method's checks never fail.
 
     Args:
         run: the checked run at one load (requests at once, or per second).
@@ -62,7 +62,7 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
     pairs_by_cell: dict[CellKey, list[_ExactPair]] = defaultdict(list)
     for pair in _exact_pairs(run, baseline):
         key = pair.now.key  # of the answer's record
-        if _repeats_drafts(key.method, *headers) is not False:  # yes, or unknown
+        if _repeats_drafts(key.method, *headers) is not False:  # True or unknown
             cell = CellKey(key.method, key.temperature, key.task, load)
             pairs_by_cell[cell].append(pair)
     for cell, pairs in pairs_by_cell.items():
@@ -123,7 +123,7 @@ def _is_same(now: Record | None, before: Record | None) -> bool:
 
 
 def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail: bool) -> Check:
-    """Check the steps of a cell's equal answers, some of which took other steps than before.
+    """Check the steps of a cell's equal answers, some of which took different steps than before.
 
     The check fails if MAT changed by more than is allowed, and at least LEAST_ANSWERS answers took
     more or fewer steps. Without `may_fail` it passes.

@@ -44,7 +44,7 @@ class BoundedFactor(NamedTuple):
 def explain_cells(
     texts: Sequence[str], methods: tuple[str, str] | None = None
 ) -> ExplainedDocument:
-    """Explain the number of a cell, or the ratio A / B of two sides' numbers, ready for printing.
+    """Explain the number of a cell, or the ratio A / B of two sides, in a document for printing.
 
     The number, a speedup or tokens/s, is the product of MAT and a rest that tables do not split.
 
@@ -91,7 +91,7 @@ def explain_cells(
         "remainder": product.remainder,  # ratio / product of the factors, which is about 1
         "sentence": block.sentence,
         "factors": [*map(_json_values, factors)],
-        "other_numbers": [*map(_json_values, other_numbers)],  # these are no factors
+        "other_numbers": [*map(_json_values, other_numbers)],  # these are not factors
         "settings": settings,
         "not_separable": [not_separable],
     }
@@ -127,8 +127,8 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
     """
 
     def parts(direction: int) -> list[float]:
-        """The part of each side [sides], by the numbers as printed (direction 0). Directions -1 and
-        1 give the smallest and the largest part whose numbers would be printed with the same
+        """The part of each side [sides]. Direction 0 takes the numbers as printed. Directions -1
+        and 1 give the smallest and the largest part whose numbers would be printed with the same
         digits.
         """
         return [

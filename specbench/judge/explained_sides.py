@@ -89,7 +89,7 @@ class ExplainedSide:
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
         """The steps of the answers to these turns of prompts."""
-        # The numbers of prompts follow from the turns, so that both sides have the same numbers.
+        # Prompts are numbered from `turns` alone, so that both sides number them alike.
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         number_of = {prompt: number for number, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])  # [requests]
@@ -213,7 +213,7 @@ def make_side(
 
 
 def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
-    """The average from which the number in the run's report, or its publisher's, is made."""
+    """The average that gives the number in the run's report or, if imported, its publisher's."""
     if is_throughput:
         return "totals"
     return header.imported.average if header.imported else "tasks"
@@ -238,7 +238,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         tokens=tokens,
         wall_s=wall_s,
         decode_s=decode_s,
-        # An answer of one token has no step. The steps of a longer one without steps are unknown.
+        # An answer of one token has no step. If a longer answer has none, its steps are unknown.
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
         first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's; 1 if unknown
         source_tokens=np.array(source_tokens, dtype=np.float64),

@@ -178,8 +178,8 @@ def explain_runs(
     Args:
         subject: the run whose numbers are explained.
         reference: the run that the subject is compared with, or None to explain the subject alone.
-        methods: a method of each run, instead of the common methods. A single run has the first.
-        loads: a load of each run, instead of the loads that both have. A single run has the first.
+        methods: a method per run, instead of the common methods. A single run uses the first.
+        loads: a load per run, instead of the loads that both have. A single run uses the first.
         bootstrap: the draws of the intervals; None for the default.
 
     Raises:

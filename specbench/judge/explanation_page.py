@@ -42,7 +42,7 @@ def explanation_html(
         blocks=[*zip(tables.blocks, falls, strict=True)],
         is_pair=is_pair,
         label_width=_LABEL,
-        width=_LABEL + _WIDTH + 80,  # with room for the number behind the last bar
+        width=_LABEL + _WIDTH + 80,  # with room for the number to the right of the last bar
         row_height=_ROW,
     )
 

@@ -67,13 +67,13 @@ def sentence(explanation: Explanation) -> str:
 
 
 def _evidence(explanation: Explanation) -> str:
-    """The end of the sentence on the largest factor, which says if the factor is shown to differ
-    from 1, and sentences on its causes.
+    """The end of the sentence on the largest factor, and the sentences that follow it.
 
-    A factor is claimed if it differs significantly from 1. Then sentences follow on the settings
-    that can change it and on other claimed factors. If it was tested but is not claimed, only the
-    other factors are named. If it was not tested, only the settings are. A claimed factor without a
-    cause is named as such, and no sentence follows.
+    The end says if the factor is shown to differ from 1. A factor is claimed if it differs
+    significantly from 1. Then sentences follow on the settings that can change it and on other
+    claimed factors. If it was tested but is not claimed, only the other factors are named. If it
+    was not tested, only the settings are named. If a claimed factor has no cause, the end says so,
+    and no sentence follows.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)

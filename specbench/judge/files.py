@@ -1,6 +1,6 @@
 """Check a run by its files alone.
 
-The checks find out if `specbench run` can have written the files, and if the run may enter the
+The checks find out if `specbench run` could have written the files, and if the run may enter the
 leaderboard.
 """
 
@@ -163,7 +163,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
     audit_text = ""  # stays empty if these records were not audited
     if run.audit:
         audit_text = audit_note(run.audit).text
-    elif read_audit(run.folder):  # the stored audit is of other records
+    elif read_audit(run.folder):  # the stored audit tested other records
         unchecked = [
             *unchecked,
             "audit.json judged other records. Run `specbench audit` again.",

@@ -178,7 +178,7 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     if they did not.
 
     Such runs differ in more than their code. Options that were not chosen by measuring come from
-    the user or the version, and runs in which these differ are judged.
+    the user or the version. Runs that differ in such options are judged.
     """
     tuned_methods = {  # methods with options that were chosen by measuring, in either run
         method

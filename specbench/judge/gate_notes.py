@@ -35,8 +35,8 @@ class GateResult:
     def unjudged(self) -> dict[str, list[str]]:
         """Kind of number ("MAT" or "speed") -> the methods without a judged number, in words.
 
-        A kind is left out if no method needs it, or if every method has a judged number. If these
-        methods have no check at all, the kind's list is empty.
+        A kind is left out if no method needs it, or if every method has a judged number. Its list
+        is empty if its methods have no checks at all.
         """
         unjudged = {}
         for kind, methods in self.asked.items():

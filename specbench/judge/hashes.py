@@ -134,8 +134,8 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
 
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
-    """The folders from which the run took weights -> their files as they were: name -> size and
-    hash. A stand-in, a small model in the shape of a real one, has no folder.
+    """Folder or Hub id of weights -> the files that the run used from it: name -> size and hash. A
+    stand-in, a small model in the shape of a real one, has no folder.
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:

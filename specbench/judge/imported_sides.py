@@ -22,8 +22,8 @@ _EXPLAINED = (
 def publisher_notes(explanation: Explanation) -> Iterator[Note]:
     """A note for each imported side with the publisher's numbers of its method."""
     for letter, side in zip("AB", explanation.sides, strict=False):
-        # texts on numbers and on the rules by which they follow from the files
         figures = side.header.imported.figures if side.header.imported else ()
+        # each number with the rule that gives it
         texts = [
             figure.text.removeprefix(f"{figure.method}: ")
             for figure in figures

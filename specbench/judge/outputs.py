@@ -35,7 +35,7 @@ def check_outputs(
 ) -> Iterator[Check]:
     """Check the samples and the output of every cell that the baseline run measured.
 
-    `load` is the load of both runs, which is one of `num_loads`.
+    Both runs were measured at `load`, which is one of `num_loads` checked loads.
     """
     completions = join_completions(run, baseline)  # the baseline's, one per row
     for cell_columns, cell_rows in completions.groupby(CELL_KEY, sort=False):
@@ -197,7 +197,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
 
     Changes are counted per task, and judged over all tasks. The answers to a request in all passes
     over the prompts are judged as one, but counted one by one. A method that is not lossless may
-    give any answer. So may vanilla in half precision. Neither they nor sampled answers are checked.
+    give any answer, and so may vanilla in half precision. Their answers are not checked, and
+    neither are sampled ones.
 
     Args:
         completions: rows of `join_completions` for one method and temperature.

@@ -103,7 +103,7 @@ class _NumberTest:
 
 
 def _largest(numbers: Sequence[float | None]) -> float | None:
-    """The largest known number; None if the first one, of tokens/s or MAT, is unknown."""
+    """The largest known number, or None if the first (that of tokens/s or MAT) is unknown."""
     if numbers[0] is None:
         return None
     return max(number for number in numbers if number is not None)

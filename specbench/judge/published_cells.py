@@ -159,8 +159,8 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
     half of the last digit that its column prints in any row of the table (`rounding`).
     """
     cell = repetitions[0]
-    numbers: dict[str, float] = {}  # by the names in NUMBERS, like `rounding`
-    rounding: dict[str, float] = {}
+    numbers: dict[str, float] = {}  # by name in NUMBERS
+    rounding: dict[str, float] = {}  # by name in NUMBERS
     published_cells = _read_table(cell_name.partition(":")[0])  # "TABLE:model/method/task"
     table_rows = [row for row in published_cells if row.table == cell.table]
     for name, field in NUMBERS.items():

@@ -41,7 +41,7 @@ def change_sentences(
         temperature: the sampling temperature.
         task: the name of a task, or "mean" for the mean over tasks.
     """
-    # method -> its numbers in both runs, without vanilla's after the next line
+    # method -> its numbers in both runs; the next line removes vanilla
     cells = {method: comparison.cell(method, temperature, task) for method in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []

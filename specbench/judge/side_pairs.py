@@ -15,8 +15,8 @@ T = TypeVar("T")
 def _shared_or_only(levels_of_runs: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
     """The levels (loads or temperatures) that all runs have, each as a tuple with an entry per run.
 
-    If the runs share no level but have a single level each, these levels are one tuple. Otherwise
-    the list is empty.
+    If the runs share no level, but each has only one, the list is one tuple of these levels. In all
+    other cases without a shared level, it is empty.
     """
     shared = [
         level for level in levels_of_runs[0] if all(level in levels for levels in levels_of_runs)
