@@ -80,10 +80,10 @@ class ClockError(UserError):
 
 
 def checked_seconds(seconds: float, what: str) -> float:
-    """Return the seconds that `what` took if a running clock can have measured them.
+    """Return `seconds`, the time that `what` took, if it is positive.
 
     Raises:
-        ClockError: they are zero or negative.
+        ClockError: the time is zero or negative, so the clock stood still or went back.
     """
     if seconds > 0:
         return seconds
@@ -127,8 +127,8 @@ def _closest(name: str, names: list[str]) -> list[str]:
 def unknown_name(
     kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
 ) -> UserError:
-    """The error for an unknown name. It lists the closest and the available names. `of` says whose
-    name it is.
+    """The error for an unknown name. It lists the available names, and suggests the closest one.
+    `of` is the owner of the names.
     """
     names = sorted(available)
     meant = _OTHER_NAMES.get(name.lower())

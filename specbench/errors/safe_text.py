@@ -54,7 +54,7 @@ def printable_values(value: Any) -> Any:
 
 
 def first_line(text: str, most: int = 160) -> str:
-    """The first line of a text that is not empty, without control characters and cut to `most`
+    """The first non-empty line of a text, without control characters, and cut to `most`
     characters.
     """
     line = next((line for line in text.splitlines() if line.strip()), "")

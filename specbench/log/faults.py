@@ -23,8 +23,8 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for each fault of a run, which `specbench run` cannot have written. Faults
-    of single records come first, in the order of the records.
+    """Yield a sentence for each fault that no run written by `specbench run` has. Faults of single
+    records come first, in the order of the records.
     """
     if header.imported:  # only runs that specbench measured have the other faults
         yield from _miscounted_blocks(header.blocks, records)

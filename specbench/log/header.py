@@ -258,7 +258,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def counting_rule(self) -> str:
-        """How tokens and steps are counted, in words."""
+        """The rule by which tokens and steps are counted, in words."""
         return self.imported.counting_text if self.imported else OUR_RULE
 
     @property

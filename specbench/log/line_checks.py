@@ -47,12 +47,11 @@ class RecordCheck:
         }
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
         self._least_step_s = _least_step_s(header)  # no step takes fewer seconds
-        # About the lines so far: task -> sample ids; (task, sample id, turn); key -> number of the
-        # first line with the key; keys whose last line is of a failed request.
-        self._sample_ids: dict[str, set[str]] = {}
-        self._turns: set[tuple[str, str, int]] = set()
-        self._line_numbers: dict[RecordKey, int] = {}
-        self._failed: set[RecordKey] = set()
+        # The next four are about the lines so far.
+        self._sample_ids: dict[str, set[str]] = {}  # by task
+        self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn
+        self._line_numbers: dict[RecordKey, int] = {}  # of the first line with the key
+        self._failed: set[RecordKey] = set()  # the last line with the key is of a failed request
 
     def check(self, line: RecordLine | ImportedLine, key: RecordKey, line_number: int) -> None:
         """Check the next line of the file, whose number counts from 1, and remember its key.

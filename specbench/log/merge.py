@@ -278,8 +278,8 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
 
     They are the warnings of each run and, if other programs used its processor, one about them,
     all with the run's id in front. Then there is one for each difference from the first run that
-    may change times. `header.cpu` is None if the processor was not sampled, `others_warning` is
-    None if other programs used little. On servers they are not named: the servers are among them.
+    may change times. `header.cpu` is None if the processor was not sampled. `others_warning` is
+    None if other programs used little. Servers count as other programs, so they get no warning.
     """
     first_header, *other_headers = headers
     for header in headers:

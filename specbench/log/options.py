@@ -40,7 +40,7 @@ Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option."""
+    """An option, as its field declares it."""
 
     group: Group
     role: Role
@@ -179,7 +179,7 @@ class Option:
         raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
 
     def _fault(self, number: float) -> str:
-        """Why a number is not allowed, such as "too small". Empty if it is allowed.
+        """The reason why a number is not allowed, such as "too small". Empty if it is allowed.
 
         A number must be at least `least`, above `above`, and at most `most`. A limit that is None
         does not apply.

@@ -198,8 +198,8 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     if isinstance(line, ImportedLine):
         counts = ImportedCounts(**{name: getattr(line, name) for name in _COUNTS})
         return Record(key=key, **fields, imported=counts)
-    # If the machine paused, older versions measured an answer again, and counted the attempts with
-    # a pause. If there are more than one, the second attempt, which was recorded, had a pause, too.
+    # If the machine paused during an attempt, older versions measured the answer again. They
+    # recorded the second attempt. If several attempts are counted, the second was paused, too.
     if line.num_paused > 1:
         fields["is_paused"] = True
     return Record(key=key, **fields)

@@ -53,7 +53,7 @@ def json_schema(kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
-    # Everything that the modules declare or import, by name. The classes of the files are among it.
+    # Everything that the modules declare or import, by name, such as the classes of the files.
     declarations = {name: value for module in _MODULES for name, value in vars(module).items()}
     # "$defs" maps the name of a class to the JSON Schema of its objects.
     for class_name, definition in schema["$defs"].items():

@@ -148,7 +148,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 
     left_out: list[str] = []  # sentences; without this list, the first bad line raises
     all_records = list(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
-    # A request that failed may have been repeated: of the lines with its key, the last one counts.
+    # A request that failed may have been repeated. The last line with its key counts.
     last_records = {record.key: record for record in all_records}
     records = tuple(record for record in all_records if last_records[record.key] is record)
     audit = _audit_of(path, len(records))  # None without one, or if it tested other records

@@ -64,7 +64,7 @@ def names() -> list[str]:
 
 
 def with_known_names(text: str) -> str:
-    """Spell the names in a list of methods as they are registered: "EAGLE-2:depth=3" has eagle2."""
+    """Spell the names in a list of methods as registered, such as "eagle2" for "EAGLE-2"."""
     pieces = []
     for piece in split_list(text):
         name, colon, options = piece.partition(":")
@@ -76,7 +76,7 @@ def with_known_names(text: str) -> str:
 
 
 def paper_methods() -> list[str]:
-    """Return the methods of the papers, in their order."""
+    """Return the methods that papers describe, in the order of `paper_order`."""
     return [name for name, about in described().items() if about.paper_order is not None]
 
 
@@ -227,7 +227,7 @@ def _plugins() -> Sequence[EntryPoint]:
 
 @cache
 def _plugins_in(folders: tuple[tuple[Path, int], ...]) -> Sequence[EntryPoint]:
-    """Return the methods of packages in these folders, as of the folders' modification times."""
+    """Return the methods of packages in these folders. Modified folders are read again."""
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name)

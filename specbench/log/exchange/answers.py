@@ -205,7 +205,7 @@ def _record(turn: Turn, previous: Turn | None, counts: ImportedCounts) -> Record
 
 
 def _failure(turn: Turn, previous: Turn | None) -> str:
-    """Why a turn failed. Empty if it did not fail.
+    """The reason why a turn failed, or an empty text if it did not fail.
 
     `previous` is the turn before it in the file, None for the first turn. A turn is a copy if it
     has the counts and the time of `previous`, since two measured times never agree in all digits. A
@@ -226,7 +226,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     """The text of a file with these answers. Each line has the JSON object of a question.
 
-    They are a method's answers at one temperature and load, in one pass over the prompts.
+    The answers are those of a method at one temperature and load, in one pass over the prompts.
     `steps_field` describes the list that has the steps of each turn in such a file.
 
     Raises:

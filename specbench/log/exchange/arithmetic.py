@@ -66,9 +66,9 @@ def speed_figures(
     Spec-Bench compute them. There are none if the method has no times or no tokens.
 
     `rules` count the baseline's tokens. Each rule gives two speedups, or none if the baseline has
-    no times or tokens. `rule.of` picks the records that count. First come the ratios of mean rates
-    per question (the scripts' formula, whose name is `formula`), then the ratios of totals, which
-    are all tokens / all seconds.
+    no times or tokens. `rule.of` picks the records that count. The first speedups are ratios of
+    mean rates per question, which is the scripts' formula (`formula` is its name). The others are
+    ratios of totals, which are all tokens / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
@@ -88,8 +88,8 @@ def speed_figures(
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """Yield a sentence for each method that splits (the publisher's speedup / our speedup) into two
-    factors, one for the average and one for the counting of the baseline's tokens.
+    """Yield a sentence per method. It splits (the publisher's speedup / our speedup) into two
+    factors: one for the average, and one for the counting of the baseline's tokens.
 
     `figures` are in the order of `speed_figures`: a method's first speedup is the publisher's, and
     its last is ours. Methods without a ratio of totals by the publisher's counting are left out.
@@ -143,7 +143,7 @@ def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterato
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
-    """How both scripts count the baseline's tokens. The list is empty without a tokenizer."""
+    """The scripts' rule for counting the baseline's tokens. No rule without a tokenizer."""
     if count_tokens is None:
         return []
     # Minus one, because the tokenizer puts a BOS before the text.

@@ -116,7 +116,7 @@ Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A form of result files."""
+    """A format of other tools' result files."""
 
     title: str
     """Name for readers."""
@@ -142,7 +142,7 @@ class Format:
 
 @cache
 def all_formats() -> Mapping[str, Format]:
-    """The formats by name, which is the name of their module with hyphens."""
+    """Name of a format -> the format. The name is the module's, with hyphens."""
     names = [name for _, name, _ in pkgutil.iter_modules(formats.__path__)]
     modules = {name: import_module(f"{formats.__name__}.{name}") for name in names}
     return {

@@ -177,8 +177,8 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
     """The record of the row with this number, from 0. A row with an error gives a failed record.
 
-    `columns` says where in `scopes`, the row and the objects around it, a text or number is. Its
-    keys are names of answers' columns, listed in `read_answers`.
+    `scopes` are the row and the objects around it. `columns` says where to find a text or number in
+    them. Its keys are the names of columns listed in `read_answers`.
 
     Raises:
         UserError: a row has a text in place of a number.
@@ -230,8 +230,9 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
     the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
     all elements of a list, and "*name" all keys. A row is the object at the end of the path, and a
-    value that is not an object becomes {"value": value}. Before each object, there is another
-    object, which is {} or, for "*name", {name: the key}, so that a column can have the key.
+    value that is not an object becomes {"value": value}. Each object that the path
+    reaches comes after an extra one: {name: the key} for "*name", so that a column can have the
+    key, or else {}.
     """
     *_, innermost = scopes
     if not segments:
@@ -272,8 +273,8 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 
 def _text(scopes: Scopes, column: Column) -> str:
     """The text of a column. Texts of several paths are joined by spaces. If the row has none of
-    them, the text is the column's default, or empty. A column may replace texts of the file, and
-    its default, by others (`words`).
+    them, the text is the column's default, or empty. The `words` of a column may replace the
+    texts of the file, and the default, by other texts.
     """
     fields = [
         _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it

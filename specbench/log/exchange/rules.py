@@ -42,7 +42,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         (answer, base) for answer, base in pairs if answer.text and answer.text == base.text
     ]
     if equal_pairs:
-        # Tokens that the method counts more than the baseline -> number of answers.
+        # How many more tokens the method counts than the baseline -> number of answers.
         excess = Counter(answer.num_tokens - base.num_tokens for answer, base in equal_pairs)
         counts = ", ".join(
             f"{_more(difference)} in {num_answers}"
@@ -57,7 +57,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
 
 
 def _rule_of_tokens(differences: Iterable[int]) -> str:
-    """How the method counts tokens relative to the baseline, in words.
+    """The method's rule for counting tokens, relative to the baseline's, in words.
 
     `differences` has each number (the method's tokens - the baseline's) that occurs among the
     answers with the baseline's text. There is at least one. The top of this file explains n, e and
@@ -103,7 +103,7 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _rule_of_first_steps(listed: Sequence[Record]) -> str:
-    """How a method counts whose steps emit all tokens of these answers, in words.
+    """The counting rule of a method, in words, if steps emit all tokens of the `listed` answers.
 
     A first step that emits several tokens is not a prefill, which emits one token.
     """

@@ -139,12 +139,11 @@ def _letters(key: str) -> str:
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file that has one JSON value or one per line, or a CSV or YAML file with such an
-    ending.
+    """Read a file that has one JSON value, or one per line. A file whose name ends in ".csv",
+    ".yaml" or ".yml" is read as CSV or YAML.
 
     Raises:
-        UserError: the file cannot be read, is empty, or has another form. The message has the
-            place.
+        UserError: the file cannot be read, is empty, or is malformed. The message names the place.
     """
     with os_errors(f"{path} cannot be read", "Give a result file."):
         raw = path.read_bytes()
@@ -222,7 +221,7 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
     try:
         content = json.loads(
             json_text,
-            parse_constant=constants.append,  # which returns None, the value of the constant
+            parse_constant=constants.append,  # returns None, which replaces the constant
             parse_int=_whole,
             parse_float=finite,
             object_pairs_hook=_distinct,

@@ -70,7 +70,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(request: Fields, began_s: float) -> Record:
-    """The record of a request, which is a failed record if the request failed or was cancelled.
+    """The record of a request, or a failed record if the request failed or was cancelled.
 
     `began_s` is the number of seconds from the start of the first request to the start of this one.
     A session is a chat, which is a prompt with its turns.

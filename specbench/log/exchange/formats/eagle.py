@@ -50,7 +50,7 @@ def _is_baseline(turns: Sequence[Turn]) -> bool:
 
 
 def _counts_of_baseline(turn: Turn) -> ImportedCounts:
-    """The counts of a turn without `new_tokens`, for which EAGLE's arithmetic takes the index."""
+    """The counts of a turn without `new_tokens`. EAGLE's arithmetic uses the index instead."""
     tokens = turn.steps
     return ImportedCounts(
         tokens, tokens - 1, num_emitted=tokens, num_steps=tokens, total_s=turn.wall_time
@@ -62,9 +62,8 @@ def _counts(turns: Sequence[Turn]) -> CountTurn:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """Read the answers of a file, with the counting rule for a method's or the baseline's file, and
-    the temperature if the model's name has it. `source.note` notes an oddity of the whole file
-    ("").
+    """Read the answers of a file, and the temperature if the model's name has it. The counting rule
+    depends on whether the file is a method's or the baseline's.
     """
     content, turns = read_answers(source, _STEPS, _counts)  # the turns of all dialogues
     content.counting = _OF_METHOD

@@ -57,8 +57,7 @@ def _read(source: SourceFile) -> FileContent:
     """Read the answers of a file, which has a line per prompt with a field acc_DRAFTER per drafter.
 
     The list `acc_len` of this field has, for each position of the answer, the tokens that a step
-    there would accept. An answer gets a record for each method of `_walks`. `source.note` notes an
-    oddity, here of the whole file ("").
+    there would accept. An answer gets a record for each method of `_walks`.
     """
     records: list[Record] = []
     num_doubled = 0  # prompts that begin with two equal tokens

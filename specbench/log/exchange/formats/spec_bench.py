@@ -38,8 +38,8 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
-    """Yield Spec-Bench's speedups. Its script counts the baseline's tokens in the
-    baseline's texts.
+    """Yield Spec-Bench's speedups. Its script re-tokenises the baseline's texts to count the
+    baseline's tokens.
     """
     rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
     return speed_figures(answers, _FORMULA, rules)

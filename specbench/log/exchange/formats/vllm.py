@@ -114,7 +114,8 @@ def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any
 
 
 def _counters(benchmark: Fields) -> dict[str, float]:
-    """Our name for each of the server's counters -> its increase. Empty if it counts no drafts.
+    """Our name for each of the server's counters -> its increase. Empty if the server counts no
+    drafts.
 
     The counter "accepted_at_1" has the accepted draft tokens at position 1 of a draft, and so on.
     """
