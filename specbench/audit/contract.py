@@ -241,8 +241,9 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
 def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed repeats its answer, another seed does not, and a prompt leaves no state.
 
-    There is a test of each claim, which counts 0 or 1 wrong answers. A prompt left state behind if
-    a drafter that completed it drafts or answers the next prompt differently from a fresh drafter.
+    There is a test of each claim, which counts 0 or 1 wrong answers. To find state left by a
+    prompt, a drafter that has completed it and a fresh drafter complete another prompt. Their trees
+    and answers should be equal.
     """
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
     fresh_drafter = WatchedDrafter(subject.build())  # `trees` keeps the tree of each step

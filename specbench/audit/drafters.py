@@ -115,7 +115,7 @@ class Plain(Drafter):
 class Planted(WrappedDrafter):
     """A method's drafter with the right tokens planted in its trees, at changing depths and ranks.
 
-    The target hardly accepts any draft of a weak drafter. Without planting, caches, residuals and
+    The target accepts hardly any drafts of a weak drafter. Without planting, caches, residuals and
     bonus tokens deep in a tree would not be tested.
 
     In even steps the right tokens lie on the path to the deepest node of the tree, in odd steps on

@@ -28,7 +28,7 @@ def agreement_with_ours(
     """Compare the greedy answers of a server with vanilla's answers in this process.
 
     Every request (a turn of a sample) that did not fail is compared once. The model here generates
-    as many tokens as the server sent, so an answer that a server ends too early is not found. If a
+    as many tokens as the server sent, so answers that a server ends too early go unnoticed. If a
     server sent only text, the tokens of its text are compared. An answer without known tokens, such
     as one of hidden reasoning alone, is left out.
 
@@ -58,7 +58,7 @@ def agreement_with_ours(
 
 
 class _Rerun(NamedTuple):
-    """The result of running a step again, or the prefill for the first token of an answer."""
+    """The result of repeating a step, or the prefill in the case of an answer's first token."""
 
     is_same: bool
     """The method gave vanilla's tokens."""
@@ -147,7 +147,7 @@ class Examiner:
 
 
 def _below_best(logits: FloatArray, token: int) -> float:
-    """The distance of a token's logit from the best logit, from logits [vocab]."""
+    """The best of the logits [vocab] minus the logit of a token."""
     return float(logits.max() - logits[token])
 
 

@@ -169,7 +169,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     """Draw the tokens of a case's tree, or choose fixed tokens if the case has those.
 
     A token is drawn from the q that follows its parent's token, without the tokens of earlier
-    siblings. If nothing is left of q, the first token that no earlier sibling has is taken.
+    siblings. If nothing is left of q, it is the first token that no earlier sibling has.
     """
     num_nodes = len(case.parents)
     tokens = [0] * num_nodes  # token id of each node; the root (node 0) keeps 0

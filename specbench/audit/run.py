@@ -112,7 +112,7 @@ def _audit_greedy(
     header: RunHeader,
     parts: Parts,
 ) -> GreedyAudit:
-    """Examine the first difference of each of a method's greedy answers that differ."""
+    """Examine the first difference from vanilla in each greedy answer of a method."""
     differences: list[Difference] = []
     if examiner and agreement.divergences:
         num_different = len(agreement.divergences)

@@ -35,7 +35,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """
     if not (num_tokens := len(tokens)):
         return
-    # `is_possible` is false if the sampling settings rule a token out, beyond rounding.
+    # `is_possible` is false if the sampling settings rule a token out, even allowing for rounding.
     num_impossible = int((~tokens.is_possible).sum())
     if num_impossible:
         yield AuditTest(
@@ -54,8 +54,9 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def _strata(tokens: TokenNumbers) -> dict[str, Array]:
     """Groups of tokens. Maps the suffix that names a group's tests to a mask of tokens [tokens].
 
-    A token's group depends only on facts that are known before the token is drawn. Acceptance is no
-    such fact: likely tokens are accepted more often, so accepted tokens alone are not draws from p.
+    A token's group depends only on facts that are known before the token is drawn. Acceptance is
+    not known then. Likely tokens are accepted more often, so accepted tokens alone are not draws
+    from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
@@ -133,7 +134,7 @@ def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.
     corrected_sum = max(0.0, abs(residual_sum) - spacing / 2) * np.sign(residual_sum)
     # The law of sum / standard deviation. A skew near 0 counts as 0, which gives the normal law.
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
-    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # on the side of the sum
+    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # above or below the sum
     return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
 
 

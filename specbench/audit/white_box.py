@@ -116,8 +116,8 @@ class _Tester:
             len(records_by_method) * len(levels(temperature))
             for temperature, records_by_method in records.items()
         )
-        # The size of a sample is planned for this rate of false alarms of a single test. All tests
-        # of the audit together have the rate ALPHA.
+        # The sample size is planned for a single test with this rate of false alarms. All tests of
+        # the audit together have the rate ALPHA.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:

@@ -70,9 +70,9 @@ def check_speeds(
 ) -> Iterator[Check]:
     """Check the speed of each cell, and of all methods together.
 
-    A cell is a method, which may be vanilla, at a temperature, over all tasks. A cell of the first
-    baseline that this run or another baseline lacks gets a skipped check. If only one cell is left,
-    the check of all methods together is its check. If none is left, there is no such check.
+    A cell is a method, which may be vanilla, at a temperature, over all tasks. Cells of the first
+    baseline that not all runs have get skipped checks. If only one cell is left, it is checked
+    instead of all methods together. If none is left, there are no further checks.
 
     Args:
         run: the checked run at one load, with its table of records.

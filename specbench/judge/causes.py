@@ -286,7 +286,7 @@ def _of_counting(
         yield Setting(f"average: {averages[0]} against {averages[1]}", (AVERAGING,))
     if subject.turns != reference.turns:
         counts = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} shared"
-        # If no turn is shared, each side's MAT, cost and prefill are over other prompts.
+        # If no turn is shared, MAT, cost and prefill of the sides are over different prompts.
         factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
         yield Setting(f"prompts and turns: {counts}", factors)
         tasks = [{turn.task for turn in side.turns} for side in sides]

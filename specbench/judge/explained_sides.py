@@ -148,7 +148,7 @@ class CountedRun:
         return cls(tabled, find_survivors(tabled.table.frame).is_shared)
 
     def rows(self, key: SideKey) -> IntArray:
-        """The numbers of the rows of a method at a temperature that count."""
+        """The numbers of the rows that count for a method at a temperature."""
         frame = self.tabled.table.frame  # a row per record, all at one load
         is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
         return np.flatnonzero(is_side.to_numpy() & self.is_counted)

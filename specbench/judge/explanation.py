@@ -291,7 +291,7 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
 
     P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
     the number of all factors, and for the number of all bins. A factor is not tested if it is 1 up
-    to rounding, if it is about times that are no evidence, or if a run is explained alone.
+    to rounding, if it comes from times that are no evidence, or if a run is explained alone.
     """
     no_change = without_spread(1.0)
     # (index of the explanation, name of the factor) -> corrected p-value, or None if the factor

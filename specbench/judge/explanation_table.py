@@ -215,7 +215,7 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 def not_separable(explanation: Explanation) -> list[str]:
     """Phrases on the factors and settings whose effects cannot be told apart, each with the reason.
 
-    Two or more settings that differ and can change the same claimed factor cannot be separated
+    If two or more settings differ that can change the same claimed factor, they cannot be separated
     either.
     """
     product = explanation.product

@@ -123,8 +123,8 @@ def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) ->
 
 
 def _num_shared_tokens(table: RecordTable, row: int) -> int:
-    """The number of tokens until an answer leaves vanilla's. If it never does, this is the number
-    of its tokens, even if one of the two answers is longer.
+    """The number of tokens before an answer leaves vanilla's. If there is no such position in the
+    shorter of the two, it is the number of the answer's tokens.
     """
     token_ids = table.records[row].token_ids
     vanilla_row = table.columns["baseline_row"][row]

@@ -119,8 +119,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """Explain why the audit gives no verdict on a method at a temperature of the run. Empty if
-        it does.
+        """The reason why the audit gives no verdict on a method at a temperature of the run. Empty
+        if it gives one.
 
         `method` is a spelling with options. The audit gives a verdict if a test failed, if greedy
         answers were compared with vanilla's (or are vanilla's), or if enough sampled tokens were
@@ -149,8 +149,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     @property
     def smallest_tv(self) -> float | None:
-        """The largest of the methods' values. The audit would find a larger difference in any
-        method.
+        """The largest value of any method. In every method, the audit would find a difference
+        that is larger than this.
         """
         variations = [audit.smallest_tv for audit in self.results if audit.smallest_tv]
         return max(variations, default=None)
@@ -168,7 +168,7 @@ class Unjudged(NamedTuple):
 
 
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
-    """Yield each lossless method with each temperature for which the audit gives no verdict on it.
+    """Yield each pair of a lossless method and a temperature for which the audit has no verdict.
 
     The baseline and methods that did not run because they had no checkpoint are left out.
     """

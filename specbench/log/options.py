@@ -164,7 +164,6 @@ class Option:
             raise unknown_name(noun, option_value, filter(None, self.choices), self.hint)
 
     def _check_number(self, number: float) -> None:
-        """Raise UserError if a number is not allowed."""
         fault = self._fault(number)
         if not fault:
             return
