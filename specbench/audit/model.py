@@ -96,7 +96,7 @@ class RunModel:
             spec_values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)  # no option of a server is set
-        _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
+        _check_same(run.header, plan, plan.setup)  # raises if the model or the prompts differ
         self._plan = plan  # the prompts, and the sampling
         self._codec = plan.setup.codec  # renders chats as token ids
         # Turns a reply into a chat message without its reasoning. Older runs, whose header does not

@@ -6,8 +6,8 @@ raised one. Each acceptance rule is tested on trees with known probabilities. Va
 control.
 
 Some of the tested answers are recorded ones, which are completed again with their seeds, so that
-caches and memories are as in the run. Their recorded tokens are tested even if other tokens come
-out now. The other answers are newly drawn.
+caches and memories are as in the run. Their recorded tokens are tested even if different tokens
+come out now. The other answers are newly drawn.
 """
 
 import hashlib
@@ -226,7 +226,7 @@ class _Tester:
             is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
             answers.num_same += is_same
-            # The recorded tokens are tested, even if other tokens came out now.
+            # The recorded tokens are tested, even if different tokens came out now.
             answers.token_numbers.append(
                 evidence.tokens if is_same else self._model.token_numbers(record)
             )

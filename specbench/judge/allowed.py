@@ -1,4 +1,4 @@
-"""How much worse than its baseline a run may be, as options of `specbench check`."""
+"""The allowed loss of a run against its baseline, as options of `specbench check`."""
 
 from typing import Annotated, Literal
 

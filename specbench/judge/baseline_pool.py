@@ -169,7 +169,7 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
 
     For one method, sum(d**2) over the n (n - 1) / 2 pairs is n times the sum of squares around
     the mean, which has n - 1 degrees of freedom. On the last axis of `changes`, the first n entries
-    are about the run and a baseline, and the others about two baselines.
+    compare the run with a baseline, and the others compare two baselines.
     """
     between_baselines = changes[..., num_baselines:]
     squares = float((between_baselines**2).sum()) / num_baselines

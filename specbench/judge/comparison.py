@@ -66,8 +66,8 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """How far the passes of a side (or the runs of a pool) differ: the standard deviation of
-        log tokens/s, as the median over cells. A side with a single pass has no entry.
+        """The standard deviation of log tokens/s over the passes of each side (or the runs of a
+        pool), as the median over cells. A side with a single pass has no entry.
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []

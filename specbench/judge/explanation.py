@@ -154,8 +154,8 @@ class Explanation:
     @property
     def scope(self) -> Scope:
         """The passes or runs that intervals of times cover besides prompts, with their number."""
-        # The logarithm of the first factor of times in each pass or run of a side [units]. NaN
-        # stands for a pass or run that lacks most requests.
+        # For each side, the log of the first factor that has times, per pass or run [units]. It is
+        # NaN if a pass or run lacks most requests.
         logs_of_sides = next(
             (factor.effect.units for factor in self.product.factors if factor.effect.units), ()
         )

@@ -6,7 +6,7 @@ The checks of each cell of the baseline are:
 - output: at temperature 0, a lossless method still gives vanilla's tokens for the requests where it
   did before, and vanilla gives the same tokens as before.
 - audit: no lossless method failed the run's stored audit (`specbench audit`).
-- source of speed: no method gains by memory, by vanilla's answers or by work that is not timed (see
+- source of speed: no speed comes from memory, vanilla's answers or work that is not timed (see
   `analysis.cheats`). This is about the whole run.
 - steps: if a method repeats its drafts, equal answers take equal steps, at temperature 0 in float32
   on the same kind of machine.

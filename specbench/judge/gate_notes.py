@@ -88,7 +88,7 @@ class GateResult:
         """
         yield Note("Model", self.model)
         yield from _passed_notes(self.checks)
-        # on equal answers that took other steps than in the baseline
+        # on equal answers that took different steps than in the baseline
         changed_steps = [
             f"{check.method}, {check.task}: {check.text}"
             for check in self.checks
@@ -109,7 +109,7 @@ class GateResult:
 
     @property
     def _noise_text(self) -> str:
-        """The end of a sentence on how the tests of speed account for the noise of the machine."""
+        """The end of a sentence, on the noise of the machine in the tests of speed."""
         if self.no_speed:
             return ""
         if self.num_baselines > 1:

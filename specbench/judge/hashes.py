@@ -156,7 +156,7 @@ def _without_hash(owner: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
 
 
 def is_embedded(header: RunHeader) -> bool:
-    """True if the target is the model that ships with this program, by its name or its weights."""
+    """True if the target has the name or the weights of the model that ships with this program."""
     model = header.model
     weights = identify(TINY / "target").files["model.safetensors"]
     is_named = model.is_embedded or model.source == "embedded"

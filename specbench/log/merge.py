@@ -247,7 +247,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
     If one run has at least as many prompts of the task as the records have, its description is
     used. If not, the descriptions of all runs are joined, with a hash of their hashes (`sha256`).
     """
-    # Task -> hash of the prompts of a run -> description of these prompts.
+    # Task -> hash of a run's prompts -> description of the prompts.
     prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
     for header in headers:
         for prompts in header.prompts:

@@ -190,7 +190,7 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     memory.
     """
     names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS
-    # Name -> content, of the fields of the key and of the fields of the record.
+    # Name of a field of the key or of the record -> content.
     fields = {name: getattr(line, name) for name in (*_KEY_FIELDS, *names)}
     for name in fields.keys() & _OFTEN_EQUAL:
         fields[name] = shared_values.setdefault(fields[name], fields[name])

@@ -68,7 +68,7 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def _descriptions(declared_class: type) -> dict[str, str]:
-    """The docstrings of a class's fields, inherited ones included, by the fields' names in files.
+    """A field's name in files -> its docstring, for all fields of a class and its parents.
 
     Python does not keep the docstrings of fields, so they are read from the source code.
     """

@@ -230,9 +230,8 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
     the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
     all elements of a list, and "*name" all keys. A row is the object at the end of the path, and a
-    value that is not an object becomes {"value": value}. Each object that the path
-    reaches comes after an extra one: {name: the key} for "*name", so that a column can have the
-    key, or else {}.
+    value that is not an object becomes {"value": value}. Before each object on the path, there is
+    an extra one: {name: the key} for "*name", so that a column can have the key, and {} otherwise.
     """
     *_, innermost = scopes
     if not segments:
@@ -242,7 +241,7 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     content = innermost.content
     if not isinstance(content, Mapping):
         return
-    # `children` are pairs of a list's index or an object's key, and the child there.
+    # `children` are pairs of a key (the index in a list) and a child.
     if segment.endswith("[]"):
         name = segment.removesuffix("[]")
         elements = content.get(name)

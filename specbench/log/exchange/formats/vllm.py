@@ -126,7 +126,7 @@ def _counters(benchmark: Fields) -> dict[str, float]:
     counters = {name: increase for name, increase in increases.items() if increase is not None}
     if "num_drafts" not in counters:
         return {}
-    # For each position, the accepted draft tokens there / drafts.
+    # For each position: accepted draft tokens / drafts.
     rates = benchmark.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
     accepted_by_position = {
         f"accepted_at_{position}": rate * counters["num_drafts"]
