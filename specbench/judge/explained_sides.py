@@ -288,7 +288,7 @@ def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
 
 
 def _phases(frame: DataFrame) -> Mapping[str, float]:
-    """The share of each phase in the decode time, with the rest, so that they add up to 1.
+    """The share of each phase in the decode time. The rest is a phase, too: shares add up to 1.
 
     `frame` has a row per answer with the seconds of each phase, which are NaN if not timed.
     """

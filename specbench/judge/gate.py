@@ -146,8 +146,8 @@ def _check_speeds(
 def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str]]:
     """Kind of number ("MAT" or "speed") -> the methods for which it must be judged.
 
-    These methods have such a number in the baseline. Without `has_speed`, no method is asked for
-    its speed.
+    These are the methods that have the number in the baseline. Without `has_speed`, no method is
+    asked for its speed.
     """
     asked: dict[str, set[str]] = {"MAT": set(), "speed": set()}
     for load in baseline.run.loads:

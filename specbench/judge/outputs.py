@@ -114,7 +114,7 @@ def _completions(table: RecordTable) -> DataFrame:
 
 
 def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) -> Series:
-    """True for each of `rows` whose values in these columns are those of any of `other_rows`."""
+    """True for each of `rows` with the same values in these columns as any of `other_rows`."""
     import pandas as pd
 
     keys = pd.MultiIndex.from_frame(rows[[*columns]])

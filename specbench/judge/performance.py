@@ -234,7 +234,7 @@ def _change_text(change: Estimate, name: str) -> str:
 
     `name` is "speed" or "MAT".
     """
-    # A missing interval becomes one of no width.
+    # A missing interval becomes an interval of width 0.
     interval = change.interval or Interval(change.value, change.value)
     low, high = interval.low, interval.high  # shares; positive is worse
     if abs(change.value) < 5e-4 and high - low < 1e-3:  # a change of 0.05 %, a width of 0.1 %

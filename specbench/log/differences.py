@@ -157,7 +157,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if not any(temperature > 0 for temperature in shared_temperatures):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
 
-    # The hash of the chat template, if the options for the template differ: these are compared.
+    # The hash of the chat template, if the template's options differ: the options are compared.
     choices = {(values.template, values.template_args) for values in (first_values, second_values)}
     if len(choices) > 1:
         yield "model.template_sha256"

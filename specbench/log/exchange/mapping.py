@@ -228,8 +228,8 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     """Yield the rows to which a path leads, each with the objects around it.
 
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
-    the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
-    all elements of a list, and "*name" all keys. A row is the object at the end of the path, and a
+    the rest of the path, from the last of these objects. A segment "name" is a key, "name[]" all
+    elements of a list, and "*name" all keys. A row is the object at the end of the path, and a
     value that is not an object becomes {"value": value}. Before each object on the path, there is
     an extra one: {name: the key} for "*name", so that a column can have the key, and {} otherwise.
     """
