@@ -36,7 +36,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
         key: the checked cell: the method, the temperature, and the mean over tasks.
     """
     # The audit's results at the run's temperature and, for sampled answers, at a raised one, at
-    # which more drafts are refused.
+    # which more drafts are rejected.
     method_audits = audit.at(key.method, key.temperature) if audit else ()
     with_bug = [method_audit for method_audit in method_audits if method_audit.status == "bug"]
     if with_bug:

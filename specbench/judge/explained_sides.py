@@ -83,7 +83,7 @@ class ExplainedSide:
 
     @property
     def counts(self) -> set[AnswerCounts]:
-        """The tokens and steps of each answer in all passes, each once."""
+        """The tokens and steps of the answers in all passes, without duplicates."""
         method = self.pairs.method
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
 

@@ -44,7 +44,7 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    `allowed` has the changes for the worse that pass, or is None for the defaults. With `more`
+    `allowed` has the largest losses that pass, or is None for the defaults. With `more`
     baselines, speed is checked against all of them (see `check_speeds`), and everything else
     against the first. If the run and the first baseline chose settings of methods differently,
     nothing is judged.

@@ -52,8 +52,8 @@ class GateResult:
 
     @property
     def summary(self) -> str:
-        """The gate's result in a few sentences: failed, not judged, or passed, with the number of
-        judged numbers.
+        """The gate's result in a few sentences: failed, not judged, or passed, and how many
+        numbers were judged.
         """
         unjudged = self.unjudged  # kind of number -> methods without a judged number
         failures = [check for check in self.checks if check.status == "failed"]

@@ -1,7 +1,7 @@
 """Write a site about many runs: a page, and the report and raw samples of each run.
 
-A row of the page has the numbers of a method on a task, from a run or a paper, with all values for
-the filters.
+A row of the page has the numbers of a method on a task, from a run or a paper, and all values that
+the filters use.
 """
 
 from collections import Counter

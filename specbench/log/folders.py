@@ -70,7 +70,7 @@ def readable_runs(
     is left out, and `say` gets the reason as a sentence.
 
     Raises:
-        RunFolderError: no folder can be read. The reason is the last folder's.
+        RunFolderError: no folder can be read. The message is about the last one.
     """
     runs: list[Run] = []
     errors: list[RunFolderError] = []

@@ -213,7 +213,7 @@ def _header(
 
 
 def _worker(name: str, header: RunHeader) -> str:
-    """The name of a worker in the merged run. It has its run's id, as every run has a worker-1."""
+    """The worker's name in the merged run, with the run's id: every run has a worker-1."""
     return name if header.origins else f"{header.id}/{name}"
 
 
