@@ -38,7 +38,7 @@ def percent_text(factor: Factor) -> str:
 
 def sentence(explanation: Explanation) -> str:
     """The ratio in words, the factor that explains most of it (or that none does), and the possible
-    causes of that factor. For a run alone, the sentence has the explained number instead.
+    causes of that factor. Without a reference, the sentence has the explained number instead.
 
     The change by a factor is |log(effect)|, since the logarithms of all factors add up to that of
     the ratio. `explanation.factors` are sorted, with the largest change first.
@@ -104,7 +104,7 @@ def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
-    """A sentence on the explained number of a run alone, with MAT and the cost of a step.
+    """A sentence on the explained number of a single run, with MAT and the cost of a step.
 
     An example is "MAT 6.23, yet speedup 0.61: a step takes 10.21 times as long as vanilla's."
     """

@@ -165,7 +165,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     interval = factor.effect.interval
     interval_text = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
     effect_text = f"x{factor.effect.value:.3f}"
-    if is_step_below_cost and explanation.reference is None:  # a run alone has only seconds
+    if is_step_below_cost and explanation.reference is None:  # a single run has only seconds
         effect_text = interval_text = ""
     tone: Tone = "unsure"
     if explanation.is_claimed(factor.name):
