@@ -1,7 +1,7 @@
 """Read this machine's energy counters: GPUs through NVML, processor packages through RAPL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from statistics import median
 
@@ -30,20 +30,22 @@ class EnergyMeter:
         }
         if len(self.cards) < len(cards):
             self.absent.append("a GPU has no counter, or is partitioned (MIG)")
-        self._packages: dict[str, Path] = {}
+        # By the name of a package: its counter's file, and the joules after which it restarts at 0.
+        self._packages: dict[str, tuple[Path, float]] = {}
         # intel-rapl:0 is a package, intel-rapl:0:1 a part of it.
         folders = [*powercap.glob("intel-rapl:[0-9]"), *powercap.glob("intel-rapl:[0-9][0-9]")]
         for folder in sorted(folders):
             try:
                 name = (folder / "name").read_text().strip()
                 int((folder / "energy_uj").read_text())
+                range_j = int((folder / "max_energy_range_uj").read_text()) / 1e6
             except PermissionError:
                 self.absent.append(f"no right to read {folder / 'energy_uj'}")
             except (OSError, ValueError):
                 self.absent.append(f"{folder} has no energy")
             else:
                 if name.startswith("package"):
-                    self._packages[name] = folder
+                    self._packages[name] = (folder / "energy_uj", range_j)
         if not folders:
             self.absent.append("the processor has no energy counter here")
 
@@ -53,14 +55,18 @@ class EnergyMeter:
         return GPU_TICK_S if self.cards else PACKAGE_TICK_S
 
     def read(self) -> dict[str, float]:
-        """The joules of each counter since some moment, by the counter's name."""
-        joules = {}
-        for name, card in self.cards.items():
-            card_j = card.energy_j()
-            if card_j is not None:
-                joules[name] = card_j
-        for name, folder in self._packages.items():
-            joules[name] = int((folder / "energy_uj").read_text()) / 1e6
+        """The joules of each counter since some moment, by the counter's name.
+
+        A counter that cannot be read now is left out, and from now on `absent` says so.
+        """
+        readings = {name: card.energy_j() for name, card in self.cards.items()}
+        for name, (file, _) in self._packages.items():
+            with suppress(OSError, ValueError):
+                readings[name] = int(file.read_text()) / 1e6
+        joules = {name: reading for name, reading in readings.items() if reading is not None}
+        lost = [name for name in (*self.cards, *self._packages) if name not in joules]
+        reasons = [f"the counter of {name} could not always be read" for name in lost]
+        self.absent += [reason for reason in reasons if reason not in self.absent]
         return joules
 
     def growth(
@@ -68,15 +74,15 @@ class EnergyMeter:
     ) -> dict[str, float]:
         """The joules that each counter grew by since the reading `before`, up to `after` or now.
 
-        A package's counter starts again at 0 after its largest number.
+        A counter that either reading lacks is left out. A package's counter starts again at 0 after
+        its largest number.
         """
-        joules = {}
-        for name, now in (self.read() if after is None else after).items():
-            grown = now - before.get(name, now)
-            if grown < 0 and name in self._packages:
-                grown += int((self._packages[name] / "max_energy_range_uj").read_text()) / 1e6
-            joules[name] = max(grown, 0.0)
-        return joules
+        latest = self.read() if after is None else after
+        growth_j = {name: latest[name] - before[name] for name in latest if name in before}
+        for name, (_, range_j) in self._packages.items():
+            if growth_j.get(name, 0.0) < 0:
+                growth_j[name] += range_j
+        return {name: max(grown_j, 0.0) for name, grown_j in growth_j.items()}
 
 
 class TickSampler(Sampler):

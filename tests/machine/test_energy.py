@@ -74,6 +74,18 @@ def test_what_cannot_be_read_is_absent_with_its_reason(
     assert meter.read() == {}
 
 
+def test_a_counter_that_fails_loses_its_own_energy_alone(tmp_path: Path) -> None:
+    counter = package(tmp_path, "intel-rapl:0", 5_000_000) / "energy_uj"
+    meter = EnergyMeter([card(**{COUNTER: 7_000})[0]], tmp_path)
+    before = meter.read()
+    counter.unlink()
+    assert meter.growth(before) == meter.growth(before) == {"GPU 0": 0.0}
+    assert meter.absent == ["the counter of package-0 could not always be read"]
+    counter.write_text("6000000")
+    assert meter.growth({}) == {}, "growth since a reading that failed is unknown"
+    assert meter.growth(before) == {"GPU 0": 0.0, "package-0": 1.0}
+
+
 @pytest.mark.parametrize(
     "answers",
     [

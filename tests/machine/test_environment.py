@@ -26,8 +26,7 @@ def test_a_run_records_hardware_and_versions_as_plain_json() -> None:
 
 def test_a_record_names_no_user_host_or_path() -> None:
     text = msgspec.json.encode(capture()).decode()
-    values = [part for part in text.replace('"', " ").split() if part.startswith(("/", "~"))]
-    assert values == []
+    assert [part for part in text.replace('"', " ").split() if part.startswith(("/", "~"))] == []
     for secret in (platform.node(), getpass.getuser(), str(Path.home())):
         assert len(secret) < 4 or secret not in text
 

@@ -91,8 +91,7 @@ def test_the_power_of_the_idle_server_is_subtracted(machine: Machine) -> None:
 
 
 def test_a_server_that_rests_uses_nothing(machine: Machine) -> None:
-    use = of_block(machine, gpu_j=499.0, package_j=99.0)
-    assert use.energy_j == 0.0
+    assert of_block(machine, gpu_j=499.0, package_j=99.0).energy_j == 0.0
 
 
 def test_other_programs_on_a_gpu_make_its_energy_unknown(machine: Machine) -> None:
@@ -107,6 +106,13 @@ def test_a_gpu_that_the_server_is_not_on_does_not_count(machine: Machine) -> Non
     use = of_block(machine, gpu_j=2000.0, package_j=300.0)
     assert (use.energy_j, use.meters, use.absent) == (200.0, ("package-0",), ())
     assert use.gpu_memory_bytes is None
+
+
+def test_a_counter_that_fails_in_a_block_makes_its_energy_unknown(machine: Machine) -> None:
+    meter = BlockMeter(IDS, "vanilla", machine.meter, IDLE_W)
+    machine.passes(10.0, gpu_j=2000.0)
+    (machine.package / "energy_uj").unlink()
+    assert meter.use().meters == ("GPU 0",)
 
 
 @pytest.mark.parametrize("process_ids", [IDS, SHARED_IDS])
@@ -146,8 +152,7 @@ def test_a_driver_without_samples_tells_nothing_of_idle_servers(machine: Machine
 
 
 def test_a_server_elsewhere_has_neither_memory_nor_energy(machine: Machine) -> None:
-    meter = BlockMeter({}, "vanilla", machine.meter, {})
-    assert meter.use() == ServerUse(absent=(ELSEWHERE,))
+    assert BlockMeter({}, "vanilla", machine.meter, {}).use() == ServerUse(absent=(ELSEWHERE,))
     assert local_process("http://10.0.0.7:8000") == 0
     assert local_process("https://localhost") == 0
 
