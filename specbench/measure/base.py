@@ -205,8 +205,7 @@ class Plan:
     @cached_property
     def num_records(self) -> int:
         """The number of records of the whole run."""
-        num_turns = sum(len(sample.prompt.turns) for sample in self.samples)
-        return num_turns * len(self.setup.labels)
+        return sum(len(sample.prompt.turns) for sample in self.samples) * len(self.setup.labels)
 
     @property
     def keys(self) -> Iterator[RecordKey]:

@@ -91,8 +91,8 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number  # passes with too few requests do not count
-    return Width(num_passes, goal, largest_half_width)
+    # Passes with too few requests do not count.
+    return Width(metrics.scope.number, goal, largest_half_width)
 
 
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:

@@ -177,7 +177,7 @@ def test_prompts_are_captured_once_per_size_and_needs_before_anything_is_timed(
         for sampling in SAMPLINGS
         for length in (20, 257)
     ]
-    assert warm_up(target, drafters, complete, requests) == dict.fromkeys(methods)
+    assert warm_up(target, drafters, complete, requests) == (dict.fromkeys(methods), {})
     keys: Any = recorded._captured[target._tree_step].entries.keys()
     num_prompts = sum(len(key) == 5 + 2 for key in keys)  # inputs, with the last row, and names
     assert num_prompts == 4 * len(PROMPT_SIZES)  # nothing, the last row, all rows, three layers

@@ -85,8 +85,7 @@ def test_requests_at_once_share_the_time(plan: Plan, tmp_path: Path) -> None:
     values = {"backend": "server", "serving_engine": "vllm", "concurrency": [4]}
     served = replace(plan, spec=structs.replace(plan.spec, **{**values, "concurrency": (4,)}))
     earlier(tmp_path, "first", concurrency=4, spec={"values": values})
-    seconds = expected_seconds(served, tmp_path)
-    assert seconds == pytest.approx(10 * (2.0 + 1.0 + 1.5) / 2 / 4)
+    assert expected_seconds(served, tmp_path) == pytest.approx(10 * (2.0 + 1.0 + 1.5) / 2 / 4)
     at_eight = replace(plan, spec=structs.replace(served.spec, concurrency=(8,)))
     assert expected_seconds(at_eight, tmp_path) is None
 

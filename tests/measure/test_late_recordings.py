@@ -35,7 +35,7 @@ def warmed(
         target, {name: drafter}, lambda _, request: decode(target, drafter, request),
         [requests[0], longest],
     )  # fmt: skip
-    assert reasons == {name: None}
+    assert reasons == ({name: None}, {})
     return target, drafter, recorded
 
 

@@ -17,7 +17,9 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
+from specbench.errors import MethodFault
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
+from specbench.measure.local.engine_load import broken_drafter
 from specbench.measure.local.warm_up import WARM_UP_TOKENS, prompts_to, warm_up
 from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
@@ -79,6 +81,18 @@ def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
     assert gc.get_freeze_count() == 0
 
 
+def test_an_error_of_the_capture_alone_is_a_warning(tmp_path: Path) -> None:
+    target = Target(random_llama(), Graphs(TraceRecorder()))
+    drafter = build("vanilla", target, tmp_path)
+    with (
+        mock.patch.object(drafter, "capture_graphs", side_effect=ValueError("too large")),
+        engine_backend(target, {"a": drafter, "b": broken_drafter(MethodFault("no"))}) as backend,
+    ):
+        backend.warm_up([Request((1, 5, 6), 4)])
+        (warning,) = backend.describe().warnings
+    assert "a: the warm-up captured only some graphs. Its drafter: ValueError: too" in warning
+
+
 BUDGET = 40
 
 
@@ -107,7 +121,7 @@ def warmed_up(
             raise
 
     reasons = warm_up(target, drafters, complete, requests)
-    assert (reasons, failed) == (dict.fromkeys(drafters), [])
+    assert (reasons, failed) == ((dict.fromkeys(drafters), {}), [])
     return drafters
 
 

@@ -196,8 +196,7 @@ def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothin
     with backend_of(plan) as backend:
         list(Runner(plan, backend, sink=[], progress=Watcher()).run())
         remembering: Any = backend
-    remembered = ["", "vanilla", "pld", "pld", "vanilla"]
-    assert remembering.remembered == remembered * 2
+    assert remembering.remembered == ["", "vanilla", "pld", "pld", "vanilla"] * 2
 
 
 def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(

@@ -87,5 +87,4 @@ def test_a_codec_counts_bos_tokens_for_the_header(
 ) -> None:
     make_tokenizer(adds_bos=adds_bos, chat_template=start + TURNS).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    codec = load_codec(tmp_path, find_model(str(tmp_path)), "auto")
-    assert codec.describe().num_bos == number
+    assert load_codec(tmp_path, find_model(str(tmp_path)), "auto").describe().num_bos == number

@@ -55,8 +55,7 @@ def test_a_local_copy_of_a_known_model_keeps_its_template_and_drafters(
 
 
 def test_a_folder_that_only_shares_a_known_models_name_is_not_taken_for_it(tmp_path: Path) -> None:
-    card = find_model(str(make_checkpoint(tmp_path / "vicuna-7b-v1.3")))
-    assert card.template is None
+    assert find_model(str(make_checkpoint(tmp_path / "vicuna-7b-v1.3"))).template is None
 
 
 def test_a_folder_is_called_by_its_models_own_name_or_by_kind_and_size(tmp_path: Path) -> None:

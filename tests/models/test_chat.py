@@ -80,8 +80,7 @@ def test_a_prompt_begins_with_as_many_bos_as_the_tokenizer_puts_there(
 ) -> None:
     tokenizer = make_tokenizer(adds_bos=adds_bos)
     template = choose_template(name, find_model("org/unknown"), tokenizer)
-    ids = render(template, tokenizer, TWO_TURNS)
-    assert ids[:3].count(1) == int(adds_bos)
+    assert render(template, tokenizer, TWO_TURNS)[:3].count(1) == int(adds_bos)
 
 
 @pytest.mark.parametrize("start", ["", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"])
@@ -101,8 +100,7 @@ def test_a_prompt_does_not_end_with_an_eos_that_only_the_tokenizer_adds() -> Non
 def test_without_a_template_the_text_is_sent_as_it_is() -> None:
     tokenizer = make_tokenizer()
     assert render(NONE, tokenizer, [user(" a\n")]) == tokenizer(" a\n")["input_ids"]
-    text = tokenizer.decode(render(NONE, tokenizer, TWO_TURNS))
-    assert text == "<s>HiSure. \n\nMore\n"
+    assert tokenizer.decode(render(NONE, tokenizer, TWO_TURNS)) == "<s>HiSure. \n\nMore\n"
 
 
 def test_a_prompt_without_any_token_is_refused() -> None:
@@ -292,8 +290,7 @@ def test_no_space_is_put_after_a_text_that_is_spelled_out(scheme: str) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letter_tokenizer, **special)
     template = Template("tokenizer", "USER: {{ messages[0].content }}</s>")
     ids = render(template, tokenizer, [{"role": "user", "content": "a</s>b </s>"}])
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    assert tokens == [*"\u2581USER:\u2581a</s>b\u2581</s>", "</s>"]
+    assert tokenizer.convert_ids_to_tokens(ids) == [*"\u2581USER:\u2581a</s>b\u2581</s>", "</s>"]
 
 
 def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Path) -> None:

@@ -138,8 +138,7 @@ def test_files_that_cannot_be_converted_are_refused(
 def test_a_folder_stands_for_the_one_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     write_gguf(tmp_path / "models" / "one.gguf")
-    card = find_model(str(tmp_path / "models"))
-    assert card.repo == str(tmp_path / "models" / "one.gguf")
+    assert find_model(str(tmp_path / "models")).repo == str(tmp_path / "models" / "one.gguf")
     (tmp_path / "models" / "two.gguf").touch()
     with error_with(UserError, "2 GGUF files: one.gguf, two.gguf", hint="one.gguf"):
         find_model(str(tmp_path / "models"))

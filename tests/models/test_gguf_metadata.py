@@ -182,5 +182,4 @@ def test_the_type_is_the_files_own(
 
     monkeypatch.setattr(GGUFWriter, "write_header_to_file", add_and_finish)
     write_gguf(file, kind)
-    config = AutoConfig.from_pretrained(converted(file))
-    assert getattr(config, "gguf_type", "") == shown
+    assert getattr(AutoConfig.from_pretrained(converted(file)), "gguf_type", "") == shown

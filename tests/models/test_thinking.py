@@ -107,8 +107,7 @@ def test_without_a_switch_an_open_mark_says_that_the_model_thinks(tmp_path: Path
     ],
 )
 def test_without_a_switch_and_an_open_mark_nothing_is_said(jinja: str, tmp_path: Path) -> None:
-    codec = codec_of(jinja, tmp_path)
-    assert codec.describe().thinking is None
+    assert codec_of(jinja, tmp_path).describe().thinking is None
     with pytest.raises(UserError, match="has no thinking mode"):
         codec_of(jinja, tmp_path, "thinking")
 
@@ -147,8 +146,7 @@ def test_template_args_reach_the_template_and_its_hash(tmp_path: Path) -> None:
     plain = codec_of(jinja, tmp_path)
     styled = codec_of(jinja, tmp_path, args='{"style": "short"}')
     thinking = codec_of(jinja, tmp_path, args='{"enable_thinking": true}')
-    ends = [end_of_prompt(codec) for codec in (plain, styled, thinking)]
-    assert ends == ["", "short", OPEN]
+    assert [end_of_prompt(codec) for codec in (plain, styled, thinking)] == ["", "short", OPEN]
     assert len({codec.template.sha256 for codec in (plain, styled, thinking)}) == 3
     mode = thinking.describe().thinking
     assert mode is not None and mode.is_on
@@ -158,8 +156,7 @@ def test_template_args_reach_the_template_and_its_hash(tmp_path: Path) -> None:
 
 def test_values_that_older_versions_passed_leave_the_hash_as_it_was(tmp_path: Path) -> None:
     codec = codec_of("{{ enable_thinking }}{{ reasoning_effort }}", tmp_path)
-    jinja = codec.template.jinja
-    assert codec.template.sha256 == Template("tokenizer", jinja).sha256
+    assert codec.template.sha256 == Template("tokenizer", codec.template.jinja).sha256
     idle = codec_of("{# thinking_mode #}{% if thinking and my_effort %}{% endif %}", tmp_path)
     plain = hashlib.sha256(f"{idle.template.jinja}\n".encode()).hexdigest()
     assert idle.template.sha256 == plain, "switches without an effect get no value"

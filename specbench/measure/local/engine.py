@@ -173,7 +173,7 @@ class EngineBackend:
         """
         info = self._info  # its `preparation` is None until the model is loaded
         gpu = self._sampler.describe() if self._sampler else None  # the GPU's use, and warnings
-        warnings = gpu.warnings if gpu else []  # sentences
+        warnings = [*(gpu.warnings if gpu else ()), *info.warnings]  # sentences
         num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
         if info.preparation and num_late_graphs:  # captured after the warm-up, during samples
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
@@ -209,9 +209,16 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # Reasons why methods' steps cannot be graphs, by label; None if there is none.
-            eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
+            # By label, the reason why a method's steps cannot be graphs (None if there is none), and
+            # the warning if its graphs could not all be captured.
+            eager_reasons, warnings = warm_up(
+                self.target, self.drafters, self._check, requests=requests
+            )
             self._choose_threads(requests[0])
+        # A method without a pace has failed, and its samples will say why.
+        self._info.warnings = tuple(
+            warning for label, warning in warnings.items() if label in self._paces
+        )
         self._usual_request = requests[0]
         self._compare_vanilla()
         is_joined = self.target.execution.is_joined  # True if one graph computes a whole step

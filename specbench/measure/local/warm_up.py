@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from specbench.errors import containing
+from specbench.errors import SpecbenchError, containing
 from specbench.types import Completion, Request, Sampling
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def warm_up(
     drafters: Mapping[str, Drafter],
     complete: Complete,
     requests: Sequence[Request],
-) -> dict[str, str | None]:
+) -> tuple[dict[str, str | None], dict[str, str]]:
     """Let every method decode a little at every temperature, so that first uses slow no sample.
 
     If steps are CUDA graphs, capture the graphs for every size of the cache that the requests can
@@ -37,7 +37,8 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, the reason why a method's steps cannot be graphs, or None.
+        By label, the reason why a method's steps cannot be graphs, or None. And by label, a
+        warning for each method whose graphs could not all be captured.
     """
     execution = target.execution
     usual = requests[0]
@@ -53,23 +54,16 @@ def warm_up(
             with suppress(Exception):  # the method's samples will fail too, and say why
                 complete(label, Request(prompt_ids, num_tokens, sampling))
 
-    def capture(max_tokens: int) -> None:
-        """Run the steps of all drafters in sequences of up to `max_tokens` tokens."""
-        from specbench.engine.graphs.capture import capture_graphs
-
-        for drafter in drafters.values():
-            with suppress(Exception), containing("A draft"):  # plug-ins may raise, or even exit
-                capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, run_samplings)
-
+    warnings: dict[str, str] = {}
     if execution.is_static:  # steps are graphs, each for one size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
         prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # the longest is the last
         with execution.paused():  # first without graphs, which would be lost as the cache grows
-            capture(max_tokens)
+            _capture(target, drafters, max_tokens, usual.max_new_tokens, run_samplings)
             for label in drafters:
                 decode_a_little(label, prompts[-1], run_samplings[:1])  # any sampling will do
-        capture(max_tokens)
+        warnings = _capture(target, drafters, max_tokens, usual.max_new_tokens, run_samplings)
     eager_reasons: dict[str, str | None] = {}
     for label in drafters:
         execution.failures.clear()
@@ -78,7 +72,31 @@ def warm_up(
         # One of the functions that ran eagerly, with the reason; else the target's reason, or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # graphs captured from now on count as late, since they delay a sample
-    return eager_reasons
+    return eager_reasons, warnings
+
+
+def _capture(
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    max_tokens: int,
+    num_new: int,
+    samplings: Sequence[Sampling],
+) -> dict[str, str]:
+    """Run the steps of all drafters in sequences of up to `max_tokens` tokens.
+
+    At most `num_new` of these tokens are generated. Returns a warning by label where a drafter
+    fails. Its samples may pass nevertheless.
+    """
+    from specbench.engine.graphs.capture import capture_graphs
+
+    warnings = {}
+    for label, drafter in drafters.items():
+        try:
+            with containing("Its drafter"):  # plug-ins may raise, or even exit
+                capture_graphs(target, drafter, max_tokens, num_new, samplings)
+        except SpecbenchError as fault:
+            warnings[label] = f"{label}: the warm-up captured only some graphs. {fault.message}"
+    return warnings
 
 
 def prompts_to(longest: int, first: tuple[int, ...], num_new: int) -> list[tuple[int, ...]]:

@@ -77,8 +77,11 @@ def file_facts(file: str, content: Any) -> dict[str, Any]:
     if file.startswith(_ROWS):
         return {"content": content}
     path = Path(file).expanduser()
-    digest = sha256(path.read_bytes()).hexdigest()
-    return {"file": path.name, "sha256": digest, "content": content}
+    return {
+        "file": path.name,
+        "sha256": sha256(path.read_bytes()).hexdigest(),
+        "content": content,
+    }
 
 
 def _read(file: str) -> Any:

@@ -166,8 +166,7 @@ def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
     done = run({"vanilla": stub}, request_rates=(500.0,))
     assert stub.most_at_once > 2
     assert {record.key.request_rate for record in done.records} == {500.0}
-    began = [record.serving.began_s for record in done.records if record.serving]
-    assert len(began) == 7
+    assert len([record.serving.began_s for record in done.records if record.serving]) == 7
 
 
 @pytest.mark.parametrize(("accepted", "lengths"), [((2, 3), (3, 2)), ((1,), (2, 1, 1, 1))])

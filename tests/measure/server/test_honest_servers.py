@@ -11,8 +11,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", range(12))
 def test_an_honest_run_is_neither_refused_nor_accused(seed: int) -> None:
-    draw = Draw.drawn(np.random.default_rng(seed))
-    assert findings(draw, CODEC) <= {UNSEEN}
+    assert findings(Draw.drawn(np.random.default_rng(seed)), CODEC) <= {UNSEEN}
 
 
 @pytest.mark.parametrize("lie", LIES)
