@@ -100,8 +100,9 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     # The number of steps with a draft. A server that lists steps without a draft counts these too.
     num_drafts = counts.num_drafts
     num_drafted = counts.num_drafted  # draft tokens of all steps
-    num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
     per_step = counts.accepted_per_step  # accepted draft tokens of each listed step [steps]
+    # Accepted draft tokens, in the list if the total is not reported; 0 without both.
+    num_accepted = sum(per_step or ()) if counts.num_accepted is None else counts.num_accepted
     # The most draft tokens that can be accepted: all that were drafted. If that number is unknown,
     # it is the number of the answer's tokens plus LONGEST_DRAFT, because the last draft may go on
     # beyond the end of the answer.

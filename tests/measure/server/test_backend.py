@@ -219,6 +219,8 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
         (Counts(None, 8, 3, (3,)), 0, ""),  # the number of steps is in the list alone
         (Counts(1, 8, None, (3,)), 0, ""),  # and so is the number of accepted tokens
         (Counts(num_drafted=48, num_accepted=20), 48, ""),
+        (Counts(accepted_per_step=(600, 2)), 0, ""),
+        (Counts(accepted_per_step=(600, 600)), 0, "1200 tokens were accepted of at most 1028"),
     ],
 )
 def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
