@@ -138,12 +138,14 @@ def _check_config(config: Any) -> None:
         _check_config(config["text_config"])
 
 
-def missing_files(path: Path, *, needs_tokenizer: bool, kind: str = "") -> list[str]:
+def missing_files(
+    path: Path, *, needs_tokenizer: bool, needs_weights: bool = True, kind: str = ""
+) -> list[str]:
     """Return the names of missing files, or a description where several names are possible."""
     missing = [] if (path / "config.json").is_file() else ["config.json"]
-    weights = weight_files(path, kind)
+    weights = weight_files(path, kind) if needs_weights else ()
     missing += [file.name for file in weights if not file.is_file()]
-    if not weights:
+    if needs_weights and not weights:
         missing.append("weights (model.safetensors or pytorch_model.bin)")
     if needs_tokenizer and not has_tokenizer(path):
         missing.append("a tokenizer (tokenizer.json or tokenizer.model)")

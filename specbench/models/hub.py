@@ -110,8 +110,10 @@ def resolve(
             failure = error
     cached = _cached(repo, revision)
     missing: list[str] = []
-    if cached and needs_weights:
-        missing = missing_files(cached, needs_tokenizer=needs_tokenizer)
+    if cached:
+        missing = missing_files(
+            cached, needs_tokenizer=needs_tokenizer, needs_weights=needs_weights
+        )
     if cached and not missing:
         return cached
     if failure is not None:

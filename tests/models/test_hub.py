@@ -89,6 +89,12 @@ def test_without_the_hub_a_model_and_its_tokenizer_are_those_of_the_cache(cache:
     snapshot = in_cache(cache)
     assert resolve_tokenizer(card, offline=False) == snapshot
     assert resolve(REPO, offline=False, what="x") == snapshot
+    (snapshot / "tokenizer.json").rename(snapshot / "other.json")
+    with pytest.raises(CheckpointError, match="without a tokenizer"):
+        resolve_tokenizer(card, offline=True)
+    (snapshot / "other.json").rename(snapshot / "tokenizer.json")
+    (snapshot / "model.safetensors").unlink()
+    assert resolve_tokenizer(card, offline=True) == snapshot
 
 
 def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(
