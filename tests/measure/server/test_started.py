@@ -280,10 +280,13 @@ def test_medusas_sizes_are_those_of_the_text_model_or_one_message(tmp_path: Path
     medusa = replace(launch(tmp_path, "medusa", heads), model=model)
     with pytest.raises(CheckpointError, match=r"heads: config\.json has no medusa_num_layers"):
         flags_of("vllm", medusa)
-    (heads / "config.json").write_text('{"medusa_num_heads": 4, "medusa_num_layers": 1}')
-    flags_of("vllm", medusa)
-    written = json.loads((medusa.scratch / "config.json").read_text())
-    assert (written["hidden_size"], written["vocab_size"]) == (64, 96)
+    for own_fields, has_bias in (({}, True), ({"medusa_fc_bias": False}, False)):
+        config = {"medusa_num_heads": 4, "medusa_num_layers": 1, **own_fields}
+        (heads / "config.json").write_text(json.dumps(config))
+        flags_of("vllm", medusa)
+        written = json.loads((medusa.scratch / "config.json").read_text())
+        assert (written["hidden_size"], written["vocab_size"]) == (64, 96)
+        assert written["medusa_fc_bias"] is has_bias
 
 
 def test_an_eagle_head_with_a_bias_is_left_out_by_default() -> None:

@@ -174,7 +174,8 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         "architectures": ["MedusaModel"],
         "hidden_size": _size(text_config, "hidden_size", model),
         "vocab_size": _size(text_config, "vocab_size", model),
-        "medusa_fc_bias": True,  # the linear layers of the authors' heads have biases
+        # The linear layers of the authors' heads have biases, unless the checkpoint says otherwise.
+        "medusa_fc_bias": config.get("medusa_fc_bias", True),
         # vLLM's names for the number of heads, and for the number of layers per head.
         "num_heads": config["medusa_num_heads"],
         "num_hidden_layers": _size(config, "medusa_num_layers", weights),
