@@ -211,18 +211,14 @@ class EngineBackend:
                 self._choose_settings(requests[0], self._choices.threads)
             # By label, the reason why a method's steps cannot be graphs (None if there is none), and
             # the warning if its graphs could not all be captured.
-            eager_reasons, warnings = warm_up(
-                self.target, self.drafters, self._check, requests=requests
-            )
+            reasons, warnings = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         # A method without a pace has failed, and its samples will say why.
-        self._info.warnings = tuple(
-            warning for label, warning in warnings.items() if label in self._paces
-        )
+        self._info.warnings = tuple(warnings[label] for label in warnings if label in self._paces)
         self._usual_request = requests[0]
         self._compare_vanilla()
         is_joined = self.target.execution.is_joined  # True if one graph computes a whole step
-        for label, method_reason in eager_reasons.items():
+        for label, method_reason in reasons.items():
             # The mode may have a reason that holds for all methods.
             eager_reason = method_reason or self._setup.mode.reason
             mode = "eager" if eager_reason else self._setup.mode.name
