@@ -209,8 +209,8 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, the reason why a method's steps cannot be graphs (None if there is none), and
-            # the warning if its graphs could not all be captured.
+            # By label, the reason why a method's steps cannot be graphs, or None. And by label, a
+            # warning if a method's graphs could not all be captured.
             reasons, warnings = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         # A method without a pace has failed, and its samples will say why.
