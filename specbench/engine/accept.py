@@ -213,10 +213,10 @@ def typical(
 ) -> Tensor:
     """Medusa's typical acceptance, which accepts tokens that are likely enough. It is not lossless.
 
-    A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the
-    deepest paths the most likely one wins, and the target's best token follows it. Greedy decoding
-    is the same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour
-    checked against Spec-Bench's model/medusa.
+    A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)). The most
+    likely of the deepest paths wins, and the target's best token follows it. Greedy decoding is the
+    same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked
+    against Spec-Bench's model/medusa.
     """
     next_ids = sampler.best_ids(logits)
     if sampler.sampling.is_greedy:
@@ -236,8 +236,8 @@ def select(
 
     The result [3, nodes] has three rows: 1 for nodes on the path and 0 for others, the tokens, and
     `next_ids`. `accepted` [nodes] is True if a node may follow its parent. `next_ids` [nodes] is
-    the token after each node. Of equally deep paths the first wins. If `likelihood` [nodes] in
-    (0, 1] is given, the path with the largest product of its values wins instead.
+    the token after each node. If several paths are equally deep, the first wins. If `likelihood`
+    [nodes] in (0, 1] is given, the path with the largest product of its values wins instead.
     """
     if isinstance(tree.num_verify, int) and accepted.device.type == "cpu" and likelihood is None:
         return _select_on_host(tree, tree.num_verify, accepted.tolist(), next_ids)
@@ -261,7 +261,10 @@ def select(
 def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
-    """`select` with few tensor operations, as each starts slowly after a pass over the weights."""
+    """Do the same as `select` with few tensor operations.
+
+    Each one starts slowly after a pass over the weights.
+    """
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents = tree.layout.parents.tolist()

@@ -1,4 +1,4 @@
-"""Measure the seconds of a completion on a synchronised device, and of the phases of its steps."""
+"""Time a completion on a synchronised device, and the phases of its steps."""
 
 import time
 from itertools import pairwise

@@ -142,7 +142,7 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
 
 
 def token_limit(target: Target, request: Request) -> int:
-    """Number of tokens that the request may produce: its budget, but at most the context's rest."""
+    """The most tokens that the request may produce: its budget, or what is left of the context."""
     if request.max_new_tokens < 1:
         raise UserError(
             f"A budget of {request.max_new_tokens} new tokens leaves nothing to measure.",

@@ -164,7 +164,7 @@ class Drafter:
 
         `token_ids` are the answer's tokens after the pending token. Entry d of the result is the
         rank of `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens
-        before it. If this token has no rank, or the answer has ended, it is the number of ranks.
+        before it. If the token has no rank or is missing, the entry is the number of ranks.
         """
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
@@ -209,7 +209,7 @@ class Drafter:
         """
 
     def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
-        """As `capture_graphs`, for code that draws from `sampler`. Called once per temperature."""
+        """Like `capture_graphs`, for code that draws from `sampler`. One call per temperature."""
 
     def bytes_read(self, num_nodes: int) -> float:
         """Bytes of weights that are read to draft a tree of `num_nodes` nodes, including its root.

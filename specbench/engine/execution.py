@@ -1,4 +1,4 @@
-"""The execution of a step's fixed-shape functions, which is eager here, or uses captured graphs."""
+"""Execution of a step's fixed-shape functions: eager here, as captured graphs in `graphs.cuda`."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -32,7 +32,7 @@ class Execution:
         """The name of each function that could not run this way, and the reason."""
 
     def wrap(self, function: Function) -> Function:
-        """The same function, run in this way. Its outputs are valid until the next call.
+        """Make this execution run a function. Its outputs are valid until the next call.
 
         The function may run more often than it is called. So anything that it writes to other
         memory must depend only on its inputs.
@@ -64,11 +64,11 @@ class Execution:
         return 0
 
     def used_bytes(self) -> int:
-        """Bytes that the functions need which were called since the last call of this method.
+        """Bytes for the functions that were called since the last call of this method.
 
-        These are the functions' part of `buffer_bytes`, and their scratch memory.
+        They are these functions' part of `buffer_bytes`, and their scratch memory.
         """
         return 0
 
     def close(self) -> None:
-        """End the preparations. A graph that is captured from now on delays a completion."""
+        """Mark the end of preparations. A graph that is captured later delays a completion."""

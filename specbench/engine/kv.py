@@ -34,7 +34,7 @@ class LayerShape:
 
     @property
     def width(self) -> int:
-        """How many numbers a token has: its keys, then its values."""
+        """Number of elements per token: its keys, then its values."""
         return math.prod(self.key) + math.prod(self.value)
 
 
@@ -162,7 +162,7 @@ class KVCache(Cache):
     def commit(self, path: Sequence[int]) -> None:
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         num_kept = len(path)
-        if path[-1] != num_kept - 1:  # not the first rows in order
+        if path[-1] != num_kept - 1:  # else the rows are in place already
             offsets = torch.tensor(path, device=self._slabs[0].device)
             copies = self.gather_rows(offsets.add_(self.length))
             self.append_rows(copies)
@@ -195,7 +195,10 @@ class KVCache(Cache):
 
 @torch.inference_mode()
 def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
-    """Each layer's cached shapes, from a forward over one token: config fields may be wrong."""
+    """The shapes that each layer caches.
+
+    They come from a forward over one token, because config fields may be wrong.
+    """
     cache = DynamicCache()
     token = torch.zeros(1, 1, dtype=torch.long, device=device)
     model(input_ids=token, past_key_values=cache)

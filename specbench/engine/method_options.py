@@ -75,7 +75,7 @@ class MethodOptions:
         return self.scope == "request"
 
     def most_nodes(self) -> int:
-        """The largest number of nodes of a tree, including its root. 0 if options do not say it."""
+        """The largest number of nodes of a tree, root included. 0 if the options do not set it."""
         return 0
 
     @property
@@ -91,7 +91,7 @@ class MethodOptions:
         """These options with steps of at most `rows` rows, in the paper's shape if possible.
 
         By default this sets the field `nodes`. If there is none, it lowers `num_tokens`. Options
-        without both fields do not change.
+        with neither field do not change.
         """
         values = self.as_dict()
         if "nodes" in values:

@@ -83,7 +83,7 @@ def context_length(config: Any) -> int:
         )
     if declared(config, "attn_temperature_tuning"):
         # Llama-4 scales queries by their row, not by their position, in steps of `floor_scale`
-        # rows. In the first step both give the same scale. Its last rows are left to a tree.
+        # rows. Both give the same scale in the first step, whose last rows stay free for a tree.
         if config.floor_scale <= _TREE_ROOM:
             raise CheckpointError(
                 f"The model scales its queries in steps of {config.floor_scale} rows (floor_scale)."

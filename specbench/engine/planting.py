@@ -11,7 +11,7 @@ from specbench.engine.tree import DraftTree
 def plant(tree: DraftTree, right_ids: Sequence[int], step: int) -> tuple[DraftTree, int]:
     """Put the right tokens along a path of the tree. Returns the new tree and their number.
 
-    Even steps take the longest path, and odd steps take the children of a node in turn. If a
+    Even steps use the longest path, and odd steps rotate through the children of each node. If a
     sibling already carries the right token, the two swap tokens, so that siblings stay distinct.
     """
     n = int(tree.num_verify)

@@ -73,7 +73,7 @@ class Sampler:
         return (probs / times).topk(count).indices
 
     def best_ids(self, logits: Tensor) -> Tensor:
-        """The best token [rows] of each row of logits [rows, vocab]. Of equal logits, the first."""
+        """The best token [rows] of each row of logits [rows, vocab]; the first of equal logits."""
         return self._ops.best_ids(logits)
 
     def pick(self, logits: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def check_attention(config: Any, path: Path) -> None:
 
 
 def _undeclared_limits(text_config: Any) -> str:
-    """A text with the fields that limit attention in other classes than the config's, or ""."""
+    """The fields that would limit attention if the config's class had them, as text, or ""."""
     kinds = attention_kinds(text_config)
     sizes = attention_kinds(text_config, getattr)  # as if the class had all fields
     if all(size in (None, kinds.get(kind)) for kind, size in sizes.items()):

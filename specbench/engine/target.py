@@ -85,7 +85,10 @@ class Target:
 
     @property
     def max_exact_rows(self) -> int:
-        """Number of nodes up to which a node's logits have the same bits in any tree, or 0."""
+        """The most nodes for which logits are exact, or 0.
+
+        Up to this size of trees, a node's logits have the same bits in every tree.
+        """
         return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property
@@ -123,7 +126,8 @@ class Target:
         else:
             forward = self._padded_prefill(prompt_ids, size)
         self.cache.length = n
-        logits = forward.logits[:]  # a view: rules need no recordings just for prefills
+        # A recorded rule copies a view. To read the output in place, it would be recorded again.
+        logits = forward.logits[:]
         if self._needs.all_prompt_positions:
             return replace(forward, logits=logits)
         hidden = None if forward.hidden is None else forward.hidden[-1:]
@@ -144,10 +148,11 @@ class Target:
         return Forward(logits, hidden if needs.hidden else None, inputs)
 
     def _padded_prefill(self, prompt_ids: Sequence[int], size: int) -> Forward:
-        """Run over the prompt and padding, as a step over a chain of `size` tokens after no tokens.
+        """Run over the prompt and its padding, as a step over a chain of `size` tokens.
 
         The padding follows the prompt, so no token of the prompt sees it. The logits are of the
-        prompt's last position alone. Without `Needs.all_prompt_positions`, all outputs are.
+        prompt's last position alone. So are the other outputs, unless
+        `Needs.all_prompt_positions` is set.
         """
         n = len(prompt_ids)
         self.reserve(size)

@@ -44,7 +44,7 @@ class TreeLayout:
     depths: Tensor  # [nodes] int64; the root's is 0
     ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and its ancestors
     max_depth: int  # upper bound of the depths
-    is_chain: bool = False  # if True, every path is the first nodes in order
+    is_chain: bool = False  # if True, every path has the first nodes, in order
     known_siblings: Tensor | None = None  # `siblings`, if it must not be computed on the host
 
     @property
@@ -154,9 +154,9 @@ class DraftTree:
     `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its earlier
     siblings were rejected (row 0 is unused). If it is None, draft tokens are deterministic, so each
     was drawn from a point mass. `log_probs` [nodes] are the drafter's log-probabilities of the path
-    to each node (row 0 is unused). They may be missing, and serve only reports. `scores` of any
-    shape are values of the draft model that are only checked. If one of them is NaN or positive
-    infinity, the step fails.
+    to each node (row 0 is unused). They may be missing, and serve only reports. `scores` are
+    values of the draft model, of any shape, that serve only as a check: if one of them is NaN or
+    positive infinity, the step fails.
     """
 
     tokens: Tensor  # [nodes] int64
@@ -182,7 +182,7 @@ class DraftTree:
 
     @classmethod
     def star(cls, num_nodes: int, device: torch.device, max_depth: int = 1) -> DraftTree:
-        """A root with `num_nodes` - 1 children of the same token.
+        """A root with `num_nodes` - 1 children, which all have the same token.
 
         `max_depth` becomes the layout's bound of the depths, although the real depth is 1.
         """

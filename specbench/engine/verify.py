@@ -49,7 +49,7 @@ def verify(
 def _verify_at_once(
     target: Target, tree: DraftTree, drafter: Drafter, sampler: Sampler
 ) -> Verified:
-    """Do the same as `verify` in one recording. If that fails, its parts have recordings."""
+    """Do the same as `verify` in one recording. If it cannot be recorded, its parts are."""
     inputs = RuleInputs.of(tree)
     forward, (chosen, *accepted) = target.forward_then(
         tree,
@@ -69,9 +69,9 @@ def _verify_at_once(
 
 
 def _copied_length(drafter: Drafter, layout: TreeLayout) -> int:
-    """Number of nodes to which a path is padded to copy its rows. 0 for a chain, whose rows stay.
+    """Number of nodes to which a path is padded to copy its rows. 0 for chains: nothing is copied.
 
-    All trees of a drafter that have the same number of nodes share it, and thus a recording.
+    Trees of a drafter with equally many nodes get the same length, so they share a recording.
     """
     if drafter.has_fixed_size:
         return 0 if layout.is_chain else layout.padded_path_length

@@ -227,7 +227,7 @@ def _shipped_drafters(model: str) -> dict[str, str]:
 
 
 def _folder_card(path: Path) -> ModelCard:
-    """Return a folder's card, which is a known model's if the folder's name and shape both match.
+    """Return a card for a folder: a known model's card if the folder's name and shape match it.
 
     A folder without config.json stands for the one GGUF file in it.
     """
@@ -292,7 +292,7 @@ def _gguf_card(file: Path) -> ModelCard:
 
 
 def _is_named_after(path: Path, repo: str) -> bool:
-    """Return True for a folder with the repository's name, also in the Hugging Face cache."""
+    """Return True if the folder, or its folder in the Hugging Face cache, is named after `repo`."""
     names = {path.name.lower()}
     if path.parent.name == "snapshots":
         names.add(path.parent.parent.name.lower().rpartition("--")[2])

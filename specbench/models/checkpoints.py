@@ -174,7 +174,10 @@ def weight_files(path: Path, kind: str = "", *, prefers_index: bool = False) -> 
 
 
 def count_parameters(folder: Path) -> int:
-    """Count the parameters in the folder's weight files. A pickled head has two bytes for each."""
+    """Count the parameters in the folder's weight files.
+
+    A pickled head is assumed to have two bytes per parameter.
+    """
     num_parameters = 0
     for file in weight_files(folder):
         if file.suffix == ".safetensors":

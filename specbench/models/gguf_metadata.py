@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 def differences(
     architecture: str, fields: Mapping[str, Any], config: Any, model: Any
 ) -> Iterator[Difference]:
-    """Yield the metadata of a file that differ from the loaded config or from the model's rotaries.
+    """Yield the metadata of a file that differ from the loaded config or rotary embeddings.
 
     `fields` are the file's fields without the prefix of the architecture. Only fields that exist
     are compared.
@@ -49,7 +49,7 @@ def differences(
 
 
 def _loaded(config: Any, model: Any) -> dict[str, Any]:
-    """Return the loaded value for each key of a file, without keys that the model does not use."""
+    """Return the loaded values by the keys of a file, without keys that the model does not use."""
     from specbench.engine.layers.config_fields import declared
     from specbench.engine.layers.torch_attention import SLIDING, attention_kinds
 
@@ -83,7 +83,7 @@ def _loaded(config: Any, model: Any) -> dict[str, Any]:
 
 
 def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], config: Any) -> float:
-    """Return llama.cpp's scale of Gemma's attention, to the power of -2. Files do not state it."""
+    """Return scale ** -2 for Gemma's attention in llama.cpp. Files do not state the scale."""
     is_27b = fields.get("block_count") == _LAYERS_OF_27B[architecture]
     width: float = config.hidden_size / config.num_attention_heads
     return width if is_27b else fields.get("attention.key_length", width)

@@ -137,7 +137,7 @@ def check_fits(
 
 
 def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, what: str) -> None:
-    """Refuse requests of `context` tokens if they need more memory than was checked and is free.
+    """Refuse requests of `context` tokens if they are longer than `need` allows and do not fit.
 
     The TooLarge that is raised says how many tokens would fit.
     """
@@ -277,7 +277,7 @@ def _weight_bytes(
 
 
 def _kv_numbers(config: dict[str, Any]) -> int:
-    """Return how many numbers a token of context keeps, or 0 if the config lacks the sizes."""
+    """Count the numbers that a cache keeps per token of context; 0 if the sizes are unknown."""
     num_layers = config.get("num_hidden_layers") or 0
     num_heads = config.get("num_attention_heads") or 0
     if not (num_layers and num_heads):

@@ -1,4 +1,4 @@
-"""Recognise from config.json alone the checkpoints that only look like language models."""
+"""Recognise checkpoints that only look like language models, from config.json alone."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -29,7 +29,7 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 class Marked(NamedTuple):
-    """Messages in which marks, which are unused characters, replace special tokens."""
+    """Messages whose special tokens are replaced by marks. A mark is an unused character."""
 
     messages: Sequence[Message]
     """Messages with the marks."""
@@ -54,7 +54,7 @@ def mark_special(messages: Sequence[Message], special: Sequence[str]) -> Marked:
     any_token = re.compile("|".join(map(re.escape, mark_of)))
 
     def with_marks(text: Any) -> Any:
-        is_text = isinstance(text, str)  # tools, for example, are a list
+        is_text = isinstance(text, str)  # some fields, such as tools, are lists
         return any_token.sub(lambda match: mark_of[match[0]], text) if is_text else text
 
     marked_messages = [

@@ -87,7 +87,7 @@ class Template:
 
     @property
     def sha256(self) -> str | None:
-        """Return a hash of the template, system message, mode and values, or None without one."""
+        """Return a hash of template, system message, mode and values; None without a template."""
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""

@@ -1,4 +1,4 @@
-"""Read from the headers of safetensors files which tensors they hold, without their data."""
+"""Read which tensors safetensors files hold, from their headers alone."""
 
 import math
 import struct

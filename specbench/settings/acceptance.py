@@ -1,6 +1,6 @@
-"""The mean accepted tokens (MAT) of methods with settings of many sizes, shipped with the package.
+"""The mean accepted tokens (MAT) of methods with many settings. The package ships them.
 
-There is a file per known model, which `tools/zoo/acceptance.py` makes. `--settings auto` divides
+`tools/zoo/acceptance.py` makes a file per known model. `--settings auto` divides
 the times of steps by these numbers.
 """
 

@@ -97,7 +97,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def middle_context(self) -> int:
-        """The tokens before the step of vanilla that is the unit of times."""
+        """The context, in tokens, of the step of vanilla whose time is the unit."""
         return self.lengths[len(self.lengths) // 2]
 
 
@@ -111,7 +111,7 @@ def read_curve(folder: str | Path) -> Curve:
 
 
 def _problems(curve: Curve) -> Iterator[str]:
-    """Yield a sentence per table of a curve with a wrong size or an impossible time."""
+    """Yield a sentence for each table of a curve that has a wrong size or an impossible time."""
     for name in ("threads", "rows", "lengths"):  # the axes of the tables
         axis = getattr(curve, name)
         if not axis or min(axis) < 1:

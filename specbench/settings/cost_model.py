@@ -27,7 +27,7 @@ applies however disturbed the measurements at other lengths are.
 class CostModel:
     """The costs of a curve with their resamples, and how often an answer pays each cost.
 
-    The costs, and the numbers of times (weights), have the same columns, in this order:
+    The costs, and how often they are paid (weights), have the same columns, in this order:
       - a step of the target by rows, at the middle context [rows]
       - the extra time of a step per token of context, and per row and token of context [2]
       - vanilla's prefill by length [lengths]
@@ -156,12 +156,12 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     rows = np.array(curve.rows, float)
     at_middle = steps[:, middle_index]  # steps at the middle length [resamples, rows]
     slopes = _fit_slopes(steps, at_middle, distances, rows)  # [resamples, 2]
-    # The step at each length estimates t0, if the fitted line moves it to the middle length.
+    # Each length gives an estimate of t0: the fitted line scales its step to the middle length.
     rise_per_token = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
     rise = distances[:, None] * rise_per_token  # fitted t - t0 [resamples, lengths, rows]
     middle_steps = at_middle[:, None]  # [resamples, 1, rows]
     t0 = (steps * middle_steps / (middle_steps + rise)).mean(1)  # [resamples, rows]
-    t0 = np.maximum(t0, LEAST_STEP * at_middle)  # however large the noise is
+    t0 = np.maximum(t0, LEAST_STEP * at_middle)  # noise must not make it smaller
     return np.hstack([t0, slopes])
 
 

@@ -138,7 +138,7 @@ def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options_of(label: str, options: Mapping[str, Any]) -> MethodOptions:
-    """Make a method's options, which have a type of their own, from the values in a file."""
+    """Make a method's options from the values in a file."""
     texts = {  # options are written as on the command line: "true", not "True"
         option: str(value).lower() if isinstance(value, bool) else str(value)
         for option, value in options.items()

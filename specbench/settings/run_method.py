@@ -38,7 +38,7 @@ class LoadedMethod(NamedTuple):
 
 @dataclass(frozen=True)
 class RunMethod:
-    """A method entered in a run. To ask for `method` or `options` imports the method and torch."""
+    """A method entered in a run. Reading `method` or `options` imports the method and torch."""
 
     asked: MethodChoice
     """The name, and the options that the user gave as texts."""
@@ -82,7 +82,10 @@ class RunMethod:
         return replace(self, loaded=LoadedMethod(self.method, options))
 
     def for_target(self, num_parameters: float) -> RunMethod:
-        """Return the method with its paper's options for a target of this size. The user's stay."""
+        """Return the method with its paper's options for a target of this size.
+
+        Options that the user gave stay as they are.
+        """
         given = {name: getattr(self.options, name) for name in self.asked.given}
         options = self.options.for_target(num_parameters).replaced(**given)
         return self if options == self.options else self.with_options(options)
@@ -143,7 +146,7 @@ class RunMethod:
 
     @property
     def scope(self) -> Scope:
-        """The lifetime of what the method remembers."""
+        """What the method's memory lasts for: a "request" or a "run"."""
         return self.method.scope_with(self.options)
 
     def _weights_header(self) -> WeightsHeader | None:
@@ -155,7 +158,7 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """Return the values in the earlier run of all options that old or new settings have changed."""
+    """Return all options that old or new settings have changed, with the earlier run's values."""
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}

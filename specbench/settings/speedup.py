@@ -73,7 +73,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     thread_indices = range(len(model.curve.threads))
     # time of all answers by number of threads, in steps of vanilla
     times = [float(setting_weights @ model.costs(label, index)[0]) for index in thread_indices]
-    # A run keeps vanilla's number of threads, the first, unless another is faster by a factor.
+    # A run keeps vanilla's number of threads (the first) unless another is FASTER times as fast.
     compared_times = [times[0], *(FASTER * time for time in times[1:])]
     thread_index = compared_times.index(min(compared_times))
     # a list with an array per task [1 + resamples]
@@ -84,8 +84,8 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     # The variance of resamples of n samples has the divisor n. It needs the degrees of freedom.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
-    # The variance of the logarithm of a step's time between two measurements of one setting. Its
-    # degrees of freedom are the number of settings that were measured twice.
+    # The variance of log(time of a step) when one setting is measured again. Each setting that was
+    # measured twice adds one degree of freedom.
     process_variance = Variance(model.curve.process, max(1, model.curve.num_pairs))
     log_variance = total([prompts_variance, process_variance])
     # Student's t at 97.5 % * standard deviation of the logarithm

@@ -31,7 +31,7 @@ ALL = "all"
 def fits_of(
     model: ModelHeader, *, device: str, execution: str, threads: int | None, temperatures: str
 ) -> dict[str, str]:
-    """Describe the machine, the model and the versions that settings measured here are for."""
+    """Describe the machine, model and versions for which settings measured here are valid."""
     from specbench.machine import environment
 
     return {

@@ -50,8 +50,8 @@ def train_head(
 
     `data` is a file of text, or `self`, for which the model first writes `options.num_tokens`
     tokens of answers. A resumed training may have more steps, and more of these tokens. `source` is
-    the model's Hub id or folder. `start` is the folder of a head of the same shape, with whose
-    weights the training begins. Every evaluation rewrites the official files in `out`.
+    the model's Hub id or folder. `start` is the folder of a head of the same shape, whose weights
+    the training starts from. Every evaluation rewrites the official files in `out`.
 
     Raises:
         UserError: an argument cannot be used, or there is too little text, memory or disk space.
@@ -116,7 +116,7 @@ def _settings(
     options: TrainingOptions,
     start: Path | None,
 ) -> dict[str, object]:
-    """Return the content of `settings.json`, by which `--resume` recognises a training."""
+    """Return the content of `settings.json`, which `--resume` checks."""
     settings: dict[str, object] = {
         "method": method,
         "model": str(model_dir),

@@ -22,8 +22,8 @@ class LinearMap(NamedTuple):
 class VocabularyHead(Head):
     """A head over the target's most frequent tokens, or over all of its tokens.
 
-    Positions where the target chooses a token outside it are left out, as in EAGLE-3's official
-    code.
+    Training leaves out positions where the target chooses a token that the head lacks, as in
+    EAGLE-3's official code.
     """
 
     file_name = "pytorch_model.bin"
@@ -57,6 +57,7 @@ class VocabularyHead(Head):
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
         """Return the target's logits of the draft vocabulary, and the weights of tokens."""
-        weights = batch.weights.clone()  # at t is the weight of token t, which is chosen at t - 1
+        # Entry t is the weight of token t, which the target chooses at t - 1.
+        weights = batch.weights.clone()
         weights[:, 1:] *= self.t2d[target.best][:, :-1]
         return Labels(F.linear(target.hidden, *self.projection()), weights)

@@ -55,9 +55,10 @@ class Eagle3Head(VocabularyHead):
 
     @torch.no_grad()
     def _start_from(self, model: PreTrainedModel) -> None:
-        """Start as the target's last layer over the last feature, where shapes are the same.
+        """Start as the target's last layer, which reads the last feature.
 
-        Attention then ignores the embeddings. `norm` is the target's, which `lm_head` expects.
+        Attention ignores the embeddings at first. Weights of other shapes stay as they are. `norm`
+        is the target's, which `lm_head` expects.
         """
         hidden_size = self.fc.out_features
         parameters = dict(self.midlayer.named_parameters())

@@ -41,7 +41,7 @@ class TargetOutputs:
 
 
 class Labels(NamedTuple):
-    """What depth 0 should predict at each position. Depth d should predict d tokens later."""
+    """The predictions that depth 0 should make. Depth d should make those of d positions later."""
 
     targets: Tensor
     """Token ids [rows, length], or the target's logits [rows, length, vocabulary of the head]."""
@@ -143,7 +143,7 @@ class _DepthCounts:
 
 @torch.no_grad()
 def agreement(head: Head, text: Iterable[tuple[Batch, TargetOutputs]]) -> dict[str, float]:
-    """Return for each depth how often the head's best token is the target's, in answers.
+    """Return, for each depth, how often head and target choose the same token of an answer.
 
     `mat` is the number of tokens that a step would emit with one path of such drafts.
     """

@@ -76,7 +76,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:  # [rows, columns] -> [rows, column
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A linear warm-up, the peak rate, and then a cosine down to the share `final` of it."""
+    """A linear warm-up, the peak rate, and then a cosine down to `final` times the peak rate."""
 
     num_steps: int
 

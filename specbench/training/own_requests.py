@@ -1,4 +1,4 @@
-"""Filter the requests that a target writes: none is short, repeated or close to a task's prompt."""
+"""Drop requests of a target that are too short, repeated, or close to a task's prompt."""
 
 import re
 from collections import Counter
@@ -83,7 +83,7 @@ class OwnText:
     def overlaps(self, request: str, answer: str) -> bool:
         """Return True if a request or its answer shares a run of words with a task's prompt.
 
-        The request is then forgotten.
+        If so, the dialogue counts as left out, and the request is forgotten.
         """
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):

@@ -1,4 +1,4 @@
-"""Let the target write the training text: requests after its chat template, and answers.
+"""Let the target write the training text: requests that continue its template, and answers.
 
 The text depends on the seed alone. It is written in chunks, so that training continues with the
 unfinished chunk after its process was killed. The requests of a round are written together, and
@@ -71,7 +71,7 @@ def check_template(codec: ChatCodec) -> None:
 
 
 def _common_start(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    """Return the longest beginning that both have."""
+    """Return the tokens with which both begin."""
     pairs = zip(first, second, strict=False)
     common_pairs = takewhile(lambda pair: pair[0] == pair[1], pairs)
     return tuple(token_id for token_id, _ in common_pairs)
@@ -153,7 +153,7 @@ def _chunk(
 def _round(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield one dialogue for each of `starts`, which begin its request. Some are left out."""
+    """Yield a dialogue per start, which begins the request. Some dialogues are left out."""
     draws = torch.Generator(model.device).manual_seed(Random(seed).getrandbits(63))
     decode = frame.codec.tokenizer.decode
     eos_ids = frame.codec.eos_ids

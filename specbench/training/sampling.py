@@ -67,7 +67,7 @@ def _next_ids(logits: Tensor, is_sampled: Tensor, draws: torch.Generator) -> Ten
     sum_before = probabilities.cumsum(-1) - probabilities  # [rows, top k]
     sums = probabilities.where(sum_before < _TOP_P, 0.0).cumsum(-1)
     uniform = torch.rand(len(sums), 1, generator=draws, device=sums.device)
-    # The threshold of a greedy row is 0, which is in the best token's share.
+    # A greedy row has the threshold 0, which selects its best token.
     thresholds = uniform * sums[:, -1:] * is_sampled[:, None]
     ranks = torch.searchsorted(sums, thresholds)
     return top.indices.gather(1, ranks.clamp_(max=sums.shape[1] - 1))[:, 0]

@@ -156,7 +156,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # vanilla is timed beside each number, and one time is enough
+                if thread_index == 0:  # every call times vanilla; one time is enough
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
         # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors

@@ -57,7 +57,7 @@ def best_tree(
     ]
     tree_paths: list[Ranks] = []  # the tree of the first round has only its root
     tried_trees: list[_TriedTree] = []
-    for _ in range(TREE_ROUNDS + 1):  # one more for the empty tree
+    for _ in range(TREE_ROUNDS + 1):  # + 1: the round of the empty tree
         tree = set(tree_paths)
         # all answers' paths at the positions where a step with this tree starts
         step_paths = [path for paths in paths_by_answer for path in _paths_at_steps(paths, tree)]

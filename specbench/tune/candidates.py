@@ -26,7 +26,7 @@ def candidates(profile: Profile, label: str) -> list[str]:
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
-    """Spell a setting, which is a profiled method with options to try, as on the command line.
+    """Spell a setting as on the command line: a profiled method with the options to try.
 
     A label has only the last part of a path, but the spelling has the whole path.
 

@@ -120,7 +120,7 @@ def _is_faster(setting: Tried, other: Tried) -> bool:
 
 
 def paper_of(label: str) -> str:
-    """Spell a method with its paper's setting, and with the sources that `label` names.
+    """Spell a method with its paper's setting. Keep the sources in `label`.
 
     Sources, such as weights, are the options in `NO_SETTINGS`.
     """

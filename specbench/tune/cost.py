@@ -167,10 +167,10 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     """Make the requests whose steps are timed, the one with the shortest prompt first.
 
     There are three: for the plan's shortest prompt, the median one, and the longest one. The
-    longest is repeated up to the most tokens that may come before a step of the plan, which are the
-    user's texts of a whole chat with all answers. All three are cut to the tokens that fit into the
-    target's context beside the timed steps. If two prompts have equally many tokens, only one gets
-    a request. No request ends at EOS.
+    longest is repeated up to the largest context of a step of the plan: the user's texts of a whole
+    chat, with all answers. All three are cut so that the timed steps still fit into the target's
+    context. If two prompts have equally many tokens, only one gets a request. No request ends at
+    EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
@@ -194,8 +194,8 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     # drafter). The sum is enough for both. Vanilla's steps come before the steps with each number
     # of rows, and after the last (+ 1).
     most_target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
-    # Right tokens that are planted in a draft, the target's own token, and one to spare. Drafts
-    # may have more right tokens: for these there is the room of the target's steps.
+    # Right tokens that are planted in a draft, the target's own token, and one to spare. A draft
+    # with more right tokens uses room that is planned for the target's steps.
     planned_step_tokens = max(PLANTED_TOKENS) + 2
     num_new_tokens = most_target_steps + STEPS_PER_VISIT * planned_step_tokens
     most_tokens = min(most_context, target.context - num_new_tokens)  # of a request's prompt

@@ -182,7 +182,7 @@ def _steps_of(visits: Sequence[Visit]) -> DataFrame:
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
-    """Compute the variance of log(time) of a setting, from log differences of equal settings."""
+    """Compute the variance of a setting's log(time) from differences between equal settings."""
     if not differences:
         return 0.0
     # var(a - b) = 2 * var(a)

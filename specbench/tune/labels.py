@@ -1,10 +1,10 @@
-"""Read the labels by which profiles and cost curves name methods."""
+"""Read the labels of methods in profiles and cost curves."""
 
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 
 
 def read_label(label: str) -> MethodChoice:
-    """Read the method and the options in a label, where a path has only its last part."""
+    """Read the method and the options in a label. Paths in a label have only their last part."""
     (choice,) = RunSpec(methods=(label,)).choices
     return choice

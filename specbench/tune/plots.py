@@ -49,7 +49,7 @@ def cost_curve(curve: Curve) -> Plot:
         ]
         looks = shades(legend).values()  # colour and marker of each line
         subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
-        # `handles` are of the legend; `height` is in inches
+        # `handles` are for the legend. `height` is in inches.
         figure, (axes,) = tiles(title, subtitle, num_axes=1, height=3.6, handles=points(looks))
         for (thread_index, length_index), look in zip(lines, looks, strict=True):
             times = step_times[thread_index, length_index]  # [rows]

@@ -184,7 +184,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         # `vanilla_steps`: the time of all answers with the setting, in steps of vanilla of
         # `vanilla_s` seconds
         seconds=estimated.vanilla_steps * curve.vanilla_s,
-        missed=num_missed / max(1, num_expanded),  # methods without expansions miss none
+        missed=num_missed / max(1, num_expanded),  # 0 for methods without expansions
         machine=curve.about["machine"],
     )
 

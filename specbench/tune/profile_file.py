@@ -128,7 +128,7 @@ class Profile:
         return [method.for_target(num_parameters) for method in methods]
 
     def method_of(self, setting: str) -> RunMethod:
-        """Parse a setting: a single method with its options. Others have the paper's values.
+        """Parse a setting: one method with its options. Other options have the paper's values.
 
         Raises:
             UserError: the text names no method or several, or an option or value is wrong.

@@ -25,7 +25,7 @@ NUM_BEST = 2
 
 
 class Halves(NamedTuple):
-    """The names of the answers by which settings are chosen, and on which they are measured."""
+    """The names of the answers for choosing settings, and of those for measuring them."""
 
     first: set[str]
     second: set[str]

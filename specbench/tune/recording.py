@@ -150,7 +150,7 @@ def _record_answers(
         if answer is not None:  # all methods reproduced it
             total_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
             yield answer
-        # of all answers of the plan, if the rest are like those so far
+        # for all answers of the plan, if the rest are as large as those so far
         expected_bytes = total_bytes * plan.num_records // num_done
         # Later answers may be shorter: stop only at twice the size that a profile may have.
         if expected_bytes > 2 * profile_file.MOST_BYTES:

@@ -135,10 +135,10 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     """Describe the first option of a setting that a profiled method does not cover.
 
-    The result is a clause of an error, or "" if the method covers all options. The setting's
-    options may differ from the recorded ones as the method's kind of profile allows. A free option
-    may have any value, but a bounded option no larger one. Any other option must be equal if the
-    user named it for the setting or for the profile.
+    The result is a clause of an error, or "" if the method covers all options. The method's
+    kind of profile says which options may differ from the recorded ones. A free option may have any
+    value. A bounded option may not be larger. Any other option must be equal if the user named it
+    for the setting or for the profile.
 
     Args:
         label: the method as it was profiled.
@@ -168,8 +168,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
         setting: a method with options, as on the command line.
 
     Raises:
-        UserError: an unknown method or option, or the drafts are not recorded, or only with other
-            options.
+        UserError: a method or option is unknown, or no drafts are recorded with these options.
     """
     method = profile.method_of(setting)
     reasons = []  # why the profile's entries of this method do not cover the setting

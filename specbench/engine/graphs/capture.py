@@ -1,7 +1,7 @@
 """Capture the steps that only some completions need, before anything is timed.
 
-A method's first steps capture what all of its steps need. But trees whose size changes would be
-captured in the middle of a sample without this module.
+A method's first steps capture what all of its steps need. If its trees change in size, the other
+sizes would otherwise be captured in the middle of a sample.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _secure(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     parent_modes = [parent.stat().st_mode for parent in folder.resolve().parents]
-    # Others may rename a folder if everybody may write to its parent, and this has no sticky bit.
+    # Others can rename a folder if everybody can write to its parent and no sticky bit forbids it.
     is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
     if status.st_uid != os.geteuid() or is_open:
         raise PermissionError(f"other users can change {folder}")

@@ -168,7 +168,7 @@ def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int
 
 
 def cos_sin_stride(slots: CacheSlots) -> int:
-    """How many numbers lie between the rotary embeddings of two rows. 0 if all rows share one."""
+    """Number of elements between the rotary embeddings of two rows. 0 if all rows share one."""
     cos_sin = slots.cos_sin
     return cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0
 

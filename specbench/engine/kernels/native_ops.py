@@ -1,7 +1,7 @@
 """Operations on a CPU in our own compiled code, for few rows of tokens.
 
-A step of a small model takes some hundred operations of a few microseconds each, and torch takes
-as long just to start an operation. Each operation here does the work of several. A row's result
+A step of a small model takes hundreds of operations of a few microseconds each, and torch takes as
+long just to start an operation. Each operation here does the work of several. A row's result
 does not depend on the rows beside it, so a tree's logits equal vanilla's bit by bit.
 """
 
@@ -43,7 +43,7 @@ _ADDED = 1
 
 
 class NativeOps(Ops):
-    """The operations of `native.c` for float32 or bfloat16. Torch runs the cases that it lacks."""
+    """The operations of `native.c` for float32 or bfloat16. Torch runs all other cases."""
 
     max_exact_rows = MAX_ROWS
 
@@ -187,7 +187,7 @@ class NativeOps(Ops):
         self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
         norm: Norm | None,
     ) -> Tensor:  # fmt: skip
-        """Write a product to `out` [n, output]. `kind` says if it is plain, added or gated."""
+        """Write a product to `out` [n, output]. `kind` selects a plain, added or gated product."""
         self._library.product(
             out.data_ptr(),
             x.data_ptr(), x.stride(0), *x.shape,

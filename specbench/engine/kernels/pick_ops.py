@@ -85,7 +85,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    # `tried` and the keys of `correct` and `reasons` are True for launches that overlap.
+    # The values of `is_early` to try, which are also the keys of `correct` and `reasons`.
     tried = (True, False) if capability >= (9, 0) else (False,)
     tried = {"plain": (False,), "overlapped": (True,)}.get(kind, tried)
     correct: dict[bool, TritonOps] = {}
@@ -196,7 +196,7 @@ class Trial:
         self.o = weight(HIDDEN, heads.query_width)
         self.gate_up = weight(2 * inner, HIDDEN)
         self.down = weight(HIDDEN, inner)
-        few = min(n, 2)  # enough rows for kernels that are the same for any number of rows
+        few = min(n, 2)  # enough: the kernels below do not depend on the number of rows
         self.logits = drawn(few, VOCAB)
         self.bias = drawn(width)
         self.row_weights = drawn(few, inner, HIDDEN)

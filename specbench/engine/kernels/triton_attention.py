@@ -22,12 +22,12 @@ def attend_split(
 ):  # fmt: skip
     """Attention of ROWS queries that share a key head, over one split of the filled cache rows.
 
-    A query is a row of the tree with one of its `group` query heads. It sees the first `first` []
+    A query is one of the `group` query heads of a row of the tree. It sees the first `first` []
     cache rows. `bias` [n, num_more] masks the `num_more` rows after them. With a window, row i sees
     only the cache rows from `begins[i]` on, and `begins[0]` is the smallest.
 
-    For each query it stores the highest score, and relative to this score the sum of the weights
-    and the sum of the weighted values.
+    For each query, the kernel stores the highest score. Relative to this score, it also stores the
+    sum of the weights and the sum of the weighted values.
     """
     key_head = tl.program_id(0)
     query_block = tl.program_id(1)
@@ -88,7 +88,7 @@ def _masked(
     scores, bias, row, row_begin, columns, is_query, is_in, start, num_more,
     HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Scores [ROWS, BLOCK] with the additive mask of the rows after `start`, and of the window.
+    """Mask scores [ROWS, BLOCK]: add `bias` from row `start` on, and hide what no query may see.
 
     `row` and `row_begin` [ROWS] belong to the queries, `columns` [BLOCK] are cache rows.
     """
@@ -108,8 +108,8 @@ def join_splits(
 ):  # fmt: skip
     """The attention's output for a query, joined from the results of its splits.
 
-    The query is one of `num_places`: a row with a query head. `sinks` [num_heads] are the scores of
-    keys without a value.
+    There are `num_places` queries, one per row and query head. `sinks` [num_heads] are the scores
+    of keys without a value.
     """
     query = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)

@@ -1,4 +1,4 @@
-"""Triton kernel for the experts of few rows, which reads only the weights of chosen experts.
+"""Triton kernel that multiplies few rows by their experts' weights, and reads no other weights.
 
 `kernels.triton_ops` launches it. Sums are in float32.
 """

@@ -33,9 +33,9 @@ def choose_beam(
 ):
     """Choose the K best candidates of a level by their float64 scores [size], as the new beam.
 
-    Of equal scores the first wins. `mask` [nodes of the previous beam, width] says which expanded
-    nodes a node of the previous beam sees. A new node sees what its parent sees, and itself by
-    `sees_itself` [K, K]. The outputs are the fields of `Beam`; `kept` are its tokens.
+    The first of equal scores wins. `mask` [nodes of the previous beam, width] says which expanded
+    nodes a node of the previous beam sees. A new node sees what its parent sees, and itself
+    (`sees_itself` [K, K]). The outputs are the fields of `Beam`; `kept` are its tokens.
     """
     candidates = tl.arange(0, BLOCK)
     places = tl.arange(0, PLACES)  # places in the new beam

@@ -68,7 +68,7 @@ def plan_attention(
         split_size = CACHE_ROWS * steps_per_split
         return AttentionPlan(block_rows, num_blocks, split_size, num_splits, waves)
 
-    # A program takes as long as its steps and one more step. Of equally fast plans, the plan with
+    # A program takes as long as its steps and one more step. Among equally fast plans, the one with
     # the fewest splits wins.
     plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
     return min(plans, key=lambda plan: plan.waves * (plan.split_size + CACHE_ROWS))

@@ -1,7 +1,7 @@
 """Triton kernels that find the most likely tokens, and the best candidates of a draft.
 
 `kernels.triton_ops` and `kernels.triton_drafts` launch them, and `kernels.triton_kernels` explains
-how a kernel begins early. Of equal values the first wins.
+how a kernel begins early. The first of equal values wins.
 """
 
 import triton
@@ -37,8 +37,8 @@ def topk_of_chunk(
 ):  # fmt: skip
     """Store the K largest of BLOCK logits of a row, largest first, and their ids.
 
-    Of equal logits, the lowest id comes first. Also stores the chunk's maximum in `tops`, and the
-    sum of exponentials relative to the maximum in `totals`.
+    Equal logits are ordered by id. Also stores the chunk's maximum in `tops`, and the sum of
+    exponentials relative to the maximum in `totals`.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)

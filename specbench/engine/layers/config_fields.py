@@ -1,4 +1,4 @@
-"""Tell the fields of a model's config that its class reads from fields of other classes.
+"""Separate the config fields that a model's class declares from those that it ignores.
 
 transformers keeps every field of config.json, even the fields of other classes.
 """
@@ -36,5 +36,5 @@ def undeclared_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_declared(config: Any, name: str) -> bool:
-    """True if the config's class has the field or, without being a dataclass, such an argument."""
+    """True if the config's class has this field, or takes an argument of this name."""
     return hasattr(type(config), name) or name in inspect.signature(type(config)).parameters

@@ -1,4 +1,4 @@
-"""Products in bfloat16 on CPUs without instructions for it, where torch takes ten times as long."""
+"""Products in bfloat16 on CPUs that lack its instructions, where torch takes ten times as long."""
 
 from functools import cache
 

@@ -106,7 +106,7 @@ class FusedLayer:
 
 
 def activation(name: str) -> Act:
-    """The activation of this name in a config. Kernels know the results `silu` and `gelu_tanh`."""
+    """The activation of this name in a config. Only `silu` and `gelu_tanh` have kernels."""
     if name in ("silu", "swish"):
         return silu
     return gelu_tanh if name in ("gelu_pytorch_tanh", "gelu_tanh") else ACT2FN[name]

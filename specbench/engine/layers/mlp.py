@@ -1,6 +1,6 @@
 """The MLP of a decoder layer: dense, or a mixture of experts.
 
-`layers.ops` computes them.
+`layers.ops` does the arithmetic.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class DenseMlp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseMlp:
-    """Experts, of which each row uses its `top_k` most likely ones (Qwen3-MoE, Mixtral, gpt-oss).
+    """A mixture: each row uses its `top_k` most likely experts (Qwen3-MoE, Mixtral, gpt-oss).
 
     The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
     """

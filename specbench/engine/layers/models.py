@@ -85,7 +85,7 @@ def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) ->
     if not hasattr(mlp, "experts"):
         return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops, post_norm)
     router = mlp.router if hasattr(mlp, "router") else mlp.gate
-    is_normalised = declared(config, "norm_topk_prob", True)  # Mixtral and gpt-oss always do
+    is_normalised = declared(config, "norm_topk_prob", True)  # Mixtral and gpt-oss: always
     return SparseMlp(
         router.weight, _experts(mlp.experts), config.num_experts_per_tok, is_normalised, norm, act,
         ops, getattr(router, "bias", None),
@@ -93,7 +93,10 @@ def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) ->
 
 
 def _experts(module: Any) -> Experts:
-    """The experts of a layer. Those of gpt-oss are transposed, and the module's become views."""
+    """The experts of a layer.
+
+    gpt-oss stores them transposed. They are copied, and its module keeps views of the copies.
+    """
     if not hasattr(module, "gate_up_proj_bias"):
         return Experts(module.gate_up_proj, module.down_proj)
     gate_up = module.gate_up_proj.detach().transpose(1, 2).contiguous()

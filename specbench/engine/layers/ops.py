@@ -35,7 +35,7 @@ LEAST_PART = 2**15
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
     """The number of parts for which a product is fastest. With few rows on a CPU: one per thread.
 
-    There, BLAS would use one core for a single row, and would distribute few rows badly.
+    BLAS on a CPU uses one core for a single row, and distributes few rows badly.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return 1
@@ -121,8 +121,8 @@ class Ops:
     def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
         """A call that runs fused layers and the norms before them, or None if it is impossible.
 
-        The layers have no windows. Only the first layer may lack a norm. The call then must get
-        its `attended`.
+        The layers have no windows. Only the first layer may lack a norm. If it does, the
+        call needs `attended` (see `JoinedLayers`).
         """
         return None
 
@@ -174,7 +174,7 @@ class Ops:
         return best.values, best.indices
 
     def best_ids(self, logits: Tensor) -> Tensor:
-        """The most likely token [n] of logits [n, vocab]; of equal logits, the first."""
+        """The most likely token [n] of logits [n, vocab]; the first of equal logits."""
         return logits.max(-1).indices  # argmax takes four times as long for bfloat16 on a CPU
 
     def topk_ids(self, logits: Tensor, k: int) -> Tensor:
@@ -223,8 +223,8 @@ class Ops:
         """Pairs [n, 2 * hidden] of a token's embedding in `table` and the output before it.
 
         The outputs are `rows` [n] of `hidden`, or all rows by default. If `norms` are given, both
-        parts are normed. Also returns the residual [n, hidden]: the outputs, normed if `norms` say
-        so.
+        parts are normed. Also returns the residual [n, hidden]: the outputs, which are normed if
+        `norms.is_residual_normed`.
         """
         residual = hidden if rows is None else hidden.index_select(0, rows)
         embedded = embedding(tokens, table)

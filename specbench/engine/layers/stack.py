@@ -71,8 +71,9 @@ class Stack:
         """Run over tokens `ids` [n] at `positions` [n].
 
         Their keys and values go to `rows` [n] of each layer's `cached` rows. Returns hidden states
-        [n, hidden] and the inputs of `captured_layers`. The number of layers stands for the last
-        layer's output, before the final norm. Without `tree_mask`, the tokens begin a sequence.
+        [n, hidden] and the inputs of `captured_layers`, in which the number of layers stands for
+        the last layer's output, before the final norm. Without `tree_mask`, the tokens begin a
+        sequence.
 
         If few tokens begin a sequence, joined layers run over them as over a chain, so that a token
         has the same bits in a prefill and in a step.

@@ -84,7 +84,7 @@ BLOCK = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
-    """How attention computes scores, apart from products and masks."""
+    """The scale, cap and sinks of attention scores."""
 
     scale: float | None = None
     """Factor of the products. None stands for head_dim ** -0.5."""

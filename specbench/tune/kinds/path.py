@@ -1,4 +1,4 @@
-"""Paths: for chains that depend on where they start, the number of right tokens of each chain.
+"""Paths: the number of right tokens of each chain, for chains that depend on where they start.
 
 If tokens are drawn, the method drafts along the answer, and the profile has the chance that each
 token is accepted.

@@ -1,4 +1,4 @@
-"""Tokens: one bit or chance per position, for chains whose tokens do not depend on their start.
+"""Tokens: a bit or a chance per position, for chains whose tokens do not depend on their start.
 
 A draft model that reads only the answer's tokens drafts the same next token wherever the chain
 began.
@@ -17,7 +17,7 @@ from specbench.tune.recorder import Recorder
 
 
 class TokenRecorder(ChainRecorder):
-    """Keeps if the first token of each chain is right, or its chance. A replay needs no more."""
+    """Keeps whether each chain's first token is right, or its chance. A replay needs no more."""
 
     @property
     def arrays(self) -> Arrays:

@@ -161,11 +161,11 @@ def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> Draft
 def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     """Choose plain decoding or one of the draft sizes at a load.
 
-    The choice is the smallest size that is about as fast as the fastest size: it has at least the
-    share NOT_WORSE of the fastest size's throughput, and is slower by no more than two equal
-    servers may differ. Plain decoding counts as the smallest size. A size is left out if it has no
-    block of a task and pass of which plain decoding has one. `blocks` has only those in which every
-    request was answered, without an interruption.
+    The choice is the smallest size that is about as fast as the fastest size: its throughput is at
+    least NOT_WORSE times the fastest size's, and two equal servers may differ as much. Plain
+    decoding counts as the smallest size. A size is left out if it shares no task and pass with
+    plain decoding. `blocks` has only those in which every request was answered, without an
+    interruption.
 
     Args:
         sizes: the draft sizes, the smallest first.

@@ -1,4 +1,4 @@
-"""The measurements of a tune of servers, in their order: acceptance, then steps, then turns."""
+"""The measurements of a tune of servers: first acceptance, then steps, then turns."""
 
 from __future__ import annotations
 

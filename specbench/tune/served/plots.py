@@ -20,7 +20,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
     """
     title = f"{result.method.label}: throughput relative to plain decoding"
     loads = [choice.load for choice in result.choices]
-    # names in the legend, of the sizes that were measured at any load; [1:]: without plain decoding
+    # the legend names all sizes that were measured; [1:] leaves out plain decoding
     size_titles = dict.fromkeys(
         measured.size.title for choice in result.choices for measured in choice.measured[1:]
     )
@@ -28,7 +28,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
     def draw() -> Figure:
         """Draw the ratios over the loads, a line at 1, and the interval of the break-even load."""
         looks = shades(size_titles)  # colour and marker by title of the size
-        # `handles` are of the legend; `height` is in inches
+        # `handles` are for the legend. `height` is in inches.
         figure, (axes,) = tiles(title, software, 1, height=4.0, handles=points(looks.values()))
         for choice in result.choices:
             for measured in choice.measured[1:]:
@@ -45,7 +45,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
                 if measured.size.title == size_title
             ]
             axes.plot(*zip(*loads_and_ratios, strict=True), color=look.colour, linewidth=1.2)
-        # of the load up to which the best size is faster than plain decoding; None if unknown
+        # loads up to which the best size is faster than plain decoding; None if unknown
         interval = result.break_even.interval
         # An end of 0 or infinity lies outside of the measured loads.
         if interval and interval.low > 0 and math.isfinite(interval.high):

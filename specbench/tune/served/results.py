@@ -96,8 +96,8 @@ def _tied(choice: LoadChoice) -> list[str]:
 def write_results(folder: Path, result: TuneResult) -> None:
     """Write the files of a tune into its folder.
 
-    They are `result.json`, `settings.toml`, and per method a plot and its tables of draft tokens by
-    load, one per engine that can read such a table.
+    They are `result.json`, `settings.toml`, and for each method a plot and tables of draft tokens
+    by load: one for each engine that can read it.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -107,7 +107,7 @@ def write_results(folder: Path, result: TuneResult) -> None:
         write_whole(folder / "settings.toml", toml_text(_settings_file(result)).encode())
         for method_result in result.methods:
             for engine, table in _tables(method_result).items():
-                if table is not None:  # else the engine's tables cannot hold these sizes
+                if table is not None:  # None: the engine has no form for these sizes
                     write_whole(folder / f"{method_result.file_name}.{engine}.json", _json(table))
     plots = [ratios_by_load(method_result, result.software) for method_result in result.methods]
     write_files(folder, plot_files(plots))

@@ -1,4 +1,4 @@
-"""Servers of llama.cpp that answer with several draft sizes: each request names its own.
+"""Servers of llama.cpp that answer with several draft sizes. Each request names a size.
 
 One server per method is then enough for all sizes. Some versions ignore the number in a request, so
 the server's count of drafted tokens is checked first.
