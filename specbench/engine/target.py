@@ -85,10 +85,7 @@ class Target:
 
     @property
     def max_exact_rows(self) -> int:
-        """The most nodes for which logits are exact, or 0.
-
-        Up to this size of trees, a node's logits have the same bits in every tree.
-        """
+        """The most nodes for which a node's logits have the same bits in every tree, or 0."""
         return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property
@@ -126,8 +123,7 @@ class Target:
         else:
             forward = self._padded_prefill(prompt_ids, size)
         self.cache.length = n
-        # A recorded rule copies a view. To read the output in place, it would be recorded again.
-        logits = forward.logits[:]
+        logits = forward.logits[:]  # a view is copied; the output would need recordings of its own
         if self._needs.all_prompt_positions:
             return replace(forward, logits=logits)
         hidden = None if forward.hidden is None else forward.hidden[-1:]
@@ -151,8 +147,7 @@ class Target:
         """Run over the prompt and its padding, as a step over a chain of `size` tokens.
 
         The padding follows the prompt, so no token of the prompt sees it. The logits are of the
-        prompt's last position alone. So are the other outputs, unless
-        `Needs.all_prompt_positions` is set.
+        prompt's last position alone. So are all outputs without `Needs.all_prompt_positions`.
         """
         n = len(prompt_ids)
         self.reserve(size)
