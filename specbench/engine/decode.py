@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,29 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.verify import verify
 from specbench.errors import ContractFault, NonFiniteError, UserError, checked_seconds
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
+
+
+class _TracedTree(NamedTuple):
+    """A proposed tree on the device, with its accepted path. It is read after the last step."""
+
+    parents: Tensor  # [nodes]
+    log_probs: Tensor  # [nodes] log-probability of the path to each node; undefined for the root
+    path: tuple[int, ...]
+
+    def read(self) -> TracedStep:
+        """Copy the tree to the host, which waits for the device."""
+        log_probs = (0.0, *self.log_probs[1:].tolist())
+        return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepLog:
+    """The steps of a completion."""
+
+    steps: list[Step] = field(default_factory=list)
+    traced: list[_TracedTree] = field(default_factory=list)
+    checked: list[CheckedStep] = field(default_factory=list)
+    """Copies of steps, which are checked after the timed region."""
 
 
 @torch.inference_mode()
@@ -47,14 +71,10 @@ def decode(
     clock = clock or DeviceClock(target.device)
     watch = stopwatch or Stopwatch()
     execution = target.execution
-    sampler = target.sampler(request.sampling, request.seed)
-    state = State(request, sampler, limit)
-    steps: list[Step] = []
-    traced: list[_TracedTree] = []
-    checked: list[CheckedStep] = []
-    is_joined = execution.is_joined and stopwatch is None and not is_traced
+    state = State(request, target.sampler(request.sampling, request.seed), limit)
+    log = _StepLog()
     is_on_host = target.device.type == "cpu" and not execution.is_static
-    with target.capture(drafter.needs), _naming_step(state, steps):
+    with target.capture(drafter.needs), _naming_step(state, log.steps):
         prefill_begin_s = clock.now()
         prefill, is_done = _prefill(target, drafter, state)
         prefill_end_s = clock.now()
@@ -67,53 +87,56 @@ def decode(
         if not is_done:
             drafter.start(state, prefill)
             draft_prefill_s = clock.now() - decode_begin_s if is_on_host else None
-        while not is_done:
-            tree = proposed = drafter.propose(state)
-            if is_checked:
-                check_draft(proposed, state, target.vocab_size)
-            if not drafter.has_fixed_size:
-                tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
-            watch.lap("draft")  # includes `observe` of the last step
-            forward, verdict, accepted_path = verify(
-                target, tree, drafter, sampler, watch, is_joined=is_joined
-            )
-            watch.lap("commit")
-            if is_on_host or is_checked:
-                checked.append(CheckedStep.read(state.pending, proposed, verdict))
-            num_emitted, is_done = emit(state, verdict.token_ids, target.vocab_size)
-            steps.append(Step(proposed.num_nodes, num_emitted))
-            if is_traced and proposed.log_probs is not None:
-                parents = proposed.layout.parents.clone()  # the next step overwrites both
-                traced.append(_TracedTree(parents, proposed.log_probs.clone(), verdict.path))
-            watch.lap("host")
-            if not is_done:
-                drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
+            _take_steps(
+                target, drafter, state, watch, log,
+                is_joined=execution.is_joined and stopwatch is None and not is_traced,
+                is_traced=is_traced, is_checked=is_checked, is_copied=is_on_host or is_checked,
+            )  # fmt: skip
         decode_end_s = clock.now()
-    for step in checked:
+    for step in log.checked:
         step.check(target.vocab_size)
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
-    reason = stop_reason(request, token_ids)
     completion = Completion(
-        token_ids, reason, tuple(steps),
+        token_ids, stop_reason(request, token_ids), tuple(log.steps),
         checked_seconds(prefill_end_s - prefill_begin_s, "a prefill"),
         decode_end_s - decode_begin_s, watch.read(),
-        trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
+        trace=tuple(tree.read() for tree in log.traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
     checked_seconds(completion.least_s, "an answer")
     return completion
 
 
-class _TracedTree(NamedTuple):
-    """A proposed tree on the device, with its accepted path. It is read after the last step."""
+def _take_steps(
+    target: Target, drafter: Drafter, state: State, watch: Stopwatch, log: _StepLog, *,
+    is_joined: bool, is_traced: bool, is_checked: bool, is_copied: bool,
+) -> None:  # fmt: skip
+    """Take steps until the completion is over, and keep them in `log`.
 
-    parents: Tensor  # [nodes]
-    log_probs: Tensor  # [nodes] log-probability of the path to each node; undefined for the root
-    path: tuple[int, ...]
-
-    def read(self) -> TracedStep:
-        """Copy the tree to the host, which waits for the device."""
-        log_probs = (0.0, *self.log_probs[1:].tolist())
-        return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
+    `is_traced` keeps trees. `is_checked` checks each draft at once, and `is_copied` keeps copies of
+    steps for checks after the timed region. See `verify` for `is_joined`.
+    """
+    is_done = False
+    while not is_done:
+        tree = proposed = drafter.propose(state)
+        if is_checked:
+            check_draft(proposed, state, target.vocab_size)
+        if not drafter.has_fixed_size:
+            tree = proposed.padded(target.execution.num_nodes(proposed.num_nodes))
+        watch.lap("draft")  # includes `observe` of the last step
+        forward, verdict, accepted_path = verify(
+            target, tree, drafter, state.sampler, watch, is_joined=is_joined
+        )
+        watch.lap("commit")
+        if is_copied:
+            log.checked.append(CheckedStep.read(state.pending, proposed, verdict))
+        num_emitted, is_done = emit(state, verdict.token_ids, target.vocab_size)
+        log.steps.append(Step(proposed.num_nodes, num_emitted))
+        if is_traced and proposed.log_probs is not None:
+            parents = proposed.layout.parents.clone()  # the next step overwrites both
+            log.traced.append(_TracedTree(parents, proposed.log_probs.clone(), verdict.path))
+        watch.lap("host")
+        if not is_done:
+            drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
 
 
 @contextmanager

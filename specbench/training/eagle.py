@@ -35,22 +35,32 @@ class EagleHead(VocabularyHead):
 
     def features(self, ids: Tensor, features: Tensor) -> Tensor:
         """Extrapolate the features [rows, length, hidden]. Row t is for position t + 1."""
-        embedded = F.embedding(ahead(ids, 1), self._embedding)
-        joint = self.fc(torch.cat([embedded, features.to(embedded.dtype)], -1))
+        next_ids = ahead(ids, 1)
+        embedded = F.embedding(next_ids, self._embedding)  # [rows, length, hidden]
+        features = features.to(embedded.dtype)
+        pairs = torch.cat([embedded, features], -1)  # [rows, length, 2 * hidden]
+        joint = self.fc(pairs)
         return self.layers[0](joint, joint, [])
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        return [F.linear(self.features(ids, target.hidden), *self.projection())]
+        features = self.features(ids, target.hidden)
+        return [self._logits(features)]
+
+    def _logits(self, features: Tensor) -> Tensor:
+        return F.linear(features, *self.projection())  # [rows, length, draft vocab]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
         """Return the regression to the target's next features plus a share of cross entropy []."""
-        noisy_features = add_noise(target.hidden, int(batch.ids.sum()))
+        seed = int(batch.ids.sum())
+        noisy_features = add_noise(target.hidden, seed)
         features = self.features(batch.ids, noisy_features)
         expected = ahead(target.hidden, 1).float()
-        distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
-        logits = F.linear(features, *self.projection())
-        cross_entropy = depth_loss(logits, self.labels(batch, target), depth=1)
-        regression = weighted_mean(distances, ahead(batch.weights, 2))
+        distances = F.smooth_l1_loss(features.float(), expected, reduction="none")
+        feature_weights = ahead(batch.weights, 2)  # of token t + 2, which feature t + 1 predicts
+        regression = weighted_mean(distances.mean(-1), feature_weights)
+        logits = self._logits(features)
+        labels = self.labels(batch, target)
+        cross_entropy = depth_loss(logits, labels, depth=1)
         return regression + CLASSIFICATION * cross_entropy
 
     def config(self) -> dict[str, object]:
@@ -63,5 +73,6 @@ class EagleHead(VocabularyHead):
 def add_noise(features: Tensor, seed: int) -> Tensor:
     """Add uniform noise to features. The noise has a seed, so that a resumed run repeats it."""
     generator = torch.Generator(features.device).manual_seed(seed)
-    noise = torch.rand(features.shape, generator=generator, device=features.device)
-    return features + (2 * noise - 1) * NOISE
+    uniform = torch.rand(features.shape, generator=generator, device=features.device)
+    noise = (2 * uniform - 1) * NOISE  # from U(-NOISE, NOISE)
+    return features + noise

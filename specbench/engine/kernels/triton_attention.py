@@ -38,9 +38,9 @@ def attend_split(
     query_head = key_head * group + query // n
     dims = tl.arange(0, DIM)
     follow(EARLY)
-    query_starts = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
+    row_starts = queries + row.to(tl.int64)[:, None] * queries_stride
+    query_starts = row_starts + query_head[:, None] * DIM  # [ROWS, 1]
     query_rows = tl.load(query_starts + dims[None, :], mask=is_query[:, None], other=0.0)
-    # The split reads the cache rows from `begin` to `end`, BLOCK rows at a time.
     start = tl.load(first).to(tl.int32)
     num_rows = start + num_more
     lowest = 0  # the first cache row that any query sees, rounded down to a block
@@ -48,10 +48,7 @@ def attend_split(
     if HAS_WINDOW:
         lowest = tl.load(begins).to(tl.int32) // BLOCK * BLOCK
         row_begin = tl.load(begins + row, mask=is_query, other=0).to(tl.int32)
-    num_blocks = tl.cdiv(num_rows - lowest, BLOCK)
-    rows_per_split = tl.cdiv(num_blocks, tl.num_programs(2)) * BLOCK
-    begin = lowest + split * rows_per_split
-    end = tl.minimum(begin + rows_per_split, num_rows)
+    begin, end = _split_range(split, lowest, num_rows, BLOCK)
     head_rows = rows + key_head * DIM
     top = tl.full([ROWS], float("-inf"), tl.float32)  # the highest score so far
     total = tl.zeros([ROWS], tl.float32)  # sum of exp(score - top)
@@ -59,7 +56,8 @@ def attend_split(
     for at in range(begin, end, BLOCK):
         columns = at + tl.arange(0, BLOCK)  # [BLOCK] cache rows
         is_in = columns < end
-        key_places = head_rows + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
+        key_starts = head_rows + columns.to(tl.int64)[:, None] * rows_stride  # [BLOCK, 1]
+        key_places = key_starts + dims[None, :]
         keys = tl.load(key_places, mask=is_in[:, None], other=0.0)  # [BLOCK, DIM]
         scores = tl.dot(query_rows, tl.trans(keys), input_precision="ieee") * scale
         if HAS_CAP:  # soft_cap * tanh(scores / soft_cap)
@@ -67,20 +65,43 @@ def attend_split(
         scores = _masked(
             scores, bias, row, row_begin, columns, is_query, is_in, start, num_more, HAS_WINDOW
         )
-        # A higher top shrinks the earlier weights by exp(old top - new top).
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp(scores - new_top[:, None])  # [ROWS, BLOCK]
-        shrink = tl.exp(top - new_top)
-        values = tl.load(key_places + kv_width, mask=is_in[:, None], other=0.0)
-        product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-        weighted_sums = weighted_sums * shrink[:, None] + product
-        total = total * shrink + tl.sum(weights, 1)
-        top = new_top
+        top, total, weighted_sums = _with_block(
+            top, total, weighted_sums, scores, key_places, kv_width, is_in
+        )
     num_heads = tl.num_programs(0) * group
-    to = (split * n + row).to(tl.int64) * num_heads + query_head
-    tl.store(parts + to[:, None] * DIM + dims[None, :], weighted_sums, mask=is_query[:, None])
+    to = (split * n + row).to(tl.int64) * num_heads + query_head  # [ROWS]
+    part_places = parts + to[:, None] * DIM + dims[None, :]
+    tl.store(part_places, weighted_sums, mask=is_query[:, None])
     tl.store(tops + to, top, mask=is_query)
     tl.store(totals + to, total, mask=is_query)
+
+
+@triton.jit
+def _split_range(split, lowest, num_rows, BLOCK: tl.constexpr):
+    """The first row of a split, and the end of its rows. All rows from `lowest` on are split."""
+    num_blocks = tl.cdiv(num_rows - lowest, BLOCK)
+    blocks_per_split = tl.cdiv(num_blocks, tl.num_programs(2))
+    rows_per_split = blocks_per_split * BLOCK
+    begin = lowest + split * rows_per_split
+    end = tl.minimum(begin + rows_per_split, num_rows)
+    return begin, end
+
+
+@triton.jit
+def _with_block(top, total, weighted_sums, scores, key_places, kv_width, is_in):
+    """The sums over all cache rows so far, extended by a block with scores [ROWS, BLOCK].
+
+    A higher top shrinks the earlier weights by exp(old top - new top).
+    """
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp(scores - new_top[:, None])  # [ROWS, BLOCK]
+    shrink = tl.exp(top - new_top)  # [ROWS]
+    value_places = key_places + kv_width
+    values = tl.load(value_places, mask=is_in[:, None], other=0.0)  # [BLOCK, DIM]
+    product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+    weighted_sums = weighted_sums * shrink[:, None] + product
+    total = total * shrink + tl.sum(weights, 1)
+    return new_top, total, weighted_sums
 
 
 @triton.jit
@@ -123,9 +144,13 @@ def join_splits(
         sink = tl.load(sinks + query % num_heads).to(tl.float32)
         highest = tl.maximum(highest, sink)
     # output = sum(exp(top - highest) * weighted sums) / sum(exp(top - highest) * totals)
-    weights = tl.exp(top - highest)
-    total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))
+    weights = tl.exp(top - highest)  # [SPLITS]
+    split_totals = tl.load(totals + at, mask=is_in, other=0.0)  # [SPLITS]
+    total = tl.sum(weights * split_totals)
     if HAS_SINKS:
         total += tl.exp(sink - highest)
-    sums = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
-    tl.store(out + query * DIM + dims, tl.sum(sums * weights[:, None], 0) / total)
+    part_places = parts + at[:, None] * DIM + dims[None, :]
+    sums = tl.load(part_places, mask=is_in[:, None], other=0.0)  # [SPLITS, DIM]
+    out_places = out + query * DIM + dims
+    weighted_sum = tl.sum(sums * weights[:, None], 0)  # [DIM]
+    tl.store(out_places, weighted_sum / total)

@@ -23,7 +23,8 @@ def project_experts(
     the pair's share, if shares are given.
     """
     pair = tl.program_id(1).to(tl.int64)
-    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)  # [ROWS] of the output
+    first_row = tl.program_id(0) * ROWS
+    rows = (first_row + tl.arange(0, ROWS)).to(tl.int64)  # [ROWS] of the output
     columns = tl.arange(0, BLOCK)
     is_row = rows < num_out
     expert_rows = num_out.to(tl.int64) * (2 if IS_GATED else 1)
@@ -31,26 +32,32 @@ def project_experts(
     to_up = 1 if IS_CLAMPED else num_out.to(tl.int64)  # from a row of the gate to the row of up
     follow(EARLY)
     expert = tl.load(ids + pair)
-    gate_places = weight + (expert * expert_rows + gate_rows[:, None]) * size + columns[None, :]
-    x_places = x + pair // x_group * size + columns
+    gate_starts = weight + (expert * expert_rows + gate_rows[:, None]) * size  # [ROWS, 1]
+    gate_places = gate_starts + columns[None, :]  # [ROWS, BLOCK]
+    x_row = pair // x_group
+    x_places = x + x_row * size + columns  # [BLOCK]
     gate_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     up_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     for begin in range(0, size, BLOCK):
         is_in = begin + columns < size
         mask = is_row[:, None] & is_in[None, :]
-        x_block = tl.load(x_places + begin, mask=is_in, other=0.0).to(tl.float32)[None, :]
-        gate_block = tl.load(gate_places + begin, mask=mask, other=0.0)
+        x_block = tl.load(x_places + begin, mask=is_in, other=0.0)
+        x_block = x_block.to(tl.float32)[None, :]
+        gate_block = tl.load(gate_places + begin, mask=mask, other=0.0)  # [ROWS, BLOCK]
         gate_sums += gate_block.to(tl.float32) * x_block
         if IS_GATED:
-            up_block = tl.load(gate_places + to_up * size + begin, mask=mask, other=0.0)
+            up_places = gate_places + to_up * size
+            up_block = tl.load(up_places + begin, mask=mask, other=0.0)
             up_sums += up_block.to(tl.float32) * x_block
     results = tl.sum(gate_sums, 1)  # [ROWS] the gate, or the result if it is not gated
     up = tl.sum(up_sums, 1)
     if HAS_BIAS:
-        biases = bias + expert * expert_rows + gate_rows
-        results += tl.load(biases, mask=is_row, other=0.0).to(tl.float32)
+        bias_places = bias + expert * expert_rows + gate_rows
+        gate_bias = tl.load(bias_places, mask=is_row, other=0.0)
+        results += gate_bias.to(tl.float32)
         if IS_GATED:
-            up += tl.load(biases + to_up, mask=is_row, other=0.0).to(tl.float32)
+            up_bias = tl.load(bias_places + to_up, mask=is_row, other=0.0)
+            up += up_bias.to(tl.float32)
     if IS_CLAMPED:  # (up + 1) * gate * sigmoid(alpha * gate)
         results = tl.minimum(results, limit)
         up = tl.minimum(tl.maximum(up, -limit), limit)
@@ -58,5 +65,6 @@ def project_experts(
     elif IS_GATED:  # silu(gate) * up
         results = results * tl.sigmoid(results) * up
     if HAS_SHARES:
-        results *= tl.load(shares + pair).to(tl.float32)
+        share = tl.load(shares + pair)
+        results *= share.to(tl.float32)
     tl.store(out + pair * num_out + rows, results, mask=is_row)

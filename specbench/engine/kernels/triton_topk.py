@@ -21,7 +21,7 @@ def topk_of_few(
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     follow(EARLY)
-    left = tl.load(values + columns, mask=is_in, other=float("-inf"))
+    left = tl.load(values + columns, mask=is_in, other=float("-inf"))  # [BLOCK]
     left = tl.where(is_in, tl.maximum(left, LOWEST), float("-inf"))
     for i in range(K):
         value, at = tl.max(left, 0, return_indices=True, return_indices_tie_break_left=True)
@@ -42,11 +42,14 @@ def topk_of_chunk(
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    columns = chunk * BLOCK + tl.arange(0, BLOCK)
+    first_id = chunk * BLOCK
+    columns = first_id + tl.arange(0, BLOCK)  # [BLOCK] token ids
     is_in = columns < vocab_size
     follow(EARLY)
-    values = tl.load(logits + row * stride + columns, mask=is_in, other=float("-inf"))
-    values = tl.where(is_in, tl.maximum(values.to(tl.float32), LOWEST), float("-inf"))
+    row_logits = logits + row * stride
+    values = tl.load(row_logits + columns, mask=is_in, other=float("-inf"))
+    values = tl.maximum(values.to(tl.float32), LOWEST)
+    values = tl.where(is_in, values, float("-inf"))
     part = row * tl.num_programs(1) + chunk  # place of this chunk among the chunks of all rows
     top = tl.max(values)
     tl.store(tops + part, top)
@@ -54,8 +57,8 @@ def topk_of_chunk(
     for i in range(K):
         value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(best + part * K + i, value)
-        tl.store(ids + part * K + i, chunk * BLOCK + at)
-        values = tl.where(columns == chunk * BLOCK + at, float("-inf"), values)
+        tl.store(ids + part * K + i, first_id + at)
+        values = tl.where(columns == first_id + at, float("-inf"), values)
 
 
 @triton.jit
@@ -74,11 +77,14 @@ def topk_of_row(
     places = tl.arange(0, BLOCK)  # places among the best tokens of all chunks
     follow(EARLY)
     is_chunk = chunks < num_chunks
-    chunk_tops = tl.load(tops + row * num_chunks + chunks, mask=is_chunk, other=float("-inf"))
-    chunk_totals = tl.load(totals + row * num_chunks + chunks, mask=is_chunk, other=0.0)
+    row_tops = tops + row * num_chunks
+    chunk_tops = tl.load(row_tops + chunks, mask=is_chunk, other=float("-inf"))  # [CHUNKS]
+    row_totals = totals + row * num_chunks
+    chunk_totals = tl.load(row_totals + chunks, mask=is_chunk, other=0.0)  # [CHUNKS]
     # log(sum of exp(logit)) = top + log(sum over chunks of total * exp(chunk's top - top))
     top = tl.max(chunk_tops)
-    log_total = top + tl.log(tl.sum(chunk_totals * tl.exp(chunk_tops - top)))
+    total = tl.sum(chunk_totals * tl.exp(chunk_tops - top))
+    log_total = top + tl.log(total)
     first = row * num_chunks * K
     is_in = places < num_chunks * K
     values = tl.load(best + first + places, mask=is_in, other=float("-inf"))

@@ -84,9 +84,11 @@ def mix(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> T
 
 def has_grouped(x: Tensor) -> bool:
     """True if torch multiplies groups of rows of x without waiting for the GPU."""
-    if GROUPED_MM is None or x.dtype != torch.bfloat16 or x.device.type != "cuda":
+    is_supported = x.dtype == torch.bfloat16 and x.device.type == "cuda"
+    if GROUPED_MM is None or not is_supported:
         return False
-    return torch.cuda.get_device_capability(x.device) >= LEAST_CAPABILITY
+    capability = torch.cuda.get_device_capability(x.device)
+    return capability >= LEAST_CAPABILITY
 
 
 def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
@@ -97,9 +99,10 @@ def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: A
         gate_up_bias = _bias(experts.gate_up_bias, expert)
         gate_up = product(x[rows], experts.gate_up[expert], gate_up_bias)  # [m, 2 * inner]
         inner = experts.gated(gate_up, act)  # [m, inner]
-        outputs = product(inner, experts.down[expert], _bias(experts.down_bias, expert))
-        weighted = outputs.mul_(shares[rows, choices, None])  # [m, hidden]
-        out.index_add_(0, rows, weighted)
+        down_bias = _bias(experts.down_bias, expert)
+        outputs = product(inner, experts.down[expert], down_bias)  # [m, hidden]
+        factors = shares[rows, choices, None]  # [m, 1]
+        out.index_add_(0, rows, outputs.mul_(factors))
     return out
 
 
@@ -125,12 +128,14 @@ def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act)
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
     """`mix` for few pairs of a row and an expert. Each pair copies the weights of its expert."""
     chosen = ids.flatten()  # [n * k]
-    columns = x.repeat_interleave(ids.shape[1], 0)[:, :, None]  # [n * k, hidden, 1]
+    k = ids.shape[1]
+    columns = x.repeat_interleave(k, 0)[:, :, None]  # [n * k, hidden, 1]
     gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]  # [n * k, 2 * inner]
     gate_up = _added(gate_up, experts.gate_up_bias, chosen)
     inner_columns = experts.gated(gate_up, act)[:, :, None]  # [n * k, inner, 1]
     outputs = torch.bmm(experts.down[chosen], inner_columns)[:, :, 0]  # [n * k, hidden]
-    return _sum(_added(outputs, experts.down_bias, chosen), shares)
+    outputs = _added(outputs, experts.down_bias, chosen)
+    return _sum(outputs, shares)
 
 
 def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
@@ -140,12 +145,15 @@ def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) 
     num_rows = max(CHUNK_BYTES // bytes_per_row, 1)
     no_shares = shares.new_zeros(x.shape[0], num_experts)
     all_shares = no_shares.scatter_(1, ids, shares)  # [n, experts], 0 if not chosen
+    row_chunks = x.split(num_rows)
+    share_chunks = all_shares.split(num_rows)
     sums = []
-    for rows, row_shares in zip(x.split(num_rows), all_shares.split(num_rows), strict=True):
+    for rows, row_shares in zip(row_chunks, share_chunks, strict=True):
         gate_up = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
         if experts.gate_up_bias is not None:
             gate_up += experts.gate_up_bias[:, None]
-        outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)  # [experts, rows, ..]
+        # inner [experts, rows, inner] -> outputs [experts, rows, hidden]
+        outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)
         if experts.down_bias is not None:
             outputs += experts.down_bias[:, None]
         factors = row_shares.T[..., None]  # [experts, rows, 1]

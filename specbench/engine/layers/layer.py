@@ -37,14 +37,18 @@ class Rotary:
         """Extend the table to at least `num_positions`."""
         if num_positions <= self.table.shape[0]:
             return
-        positions = torch.arange(num_positions, device=self._like.device)[None]
-        cos, sin = map(self._by_half, self._module(self._like, positions))
-        signed_sin = torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)
+        positions = torch.arange(num_positions, device=self._like.device)
+        embeddings = self._module(self._like, positions[None])
+        cos, sin = map(self._by_half, embeddings)  # [positions, 1, 2, head_dim / 2] each
+        # rotated = x * cos + (x with swapped halves) * signed_sin
+        first_sin, second_sin = sin[:, :, :1], sin[:, :, 1:]
+        signed_sin = torch.cat([-first_sin, second_sin], 2)
         self.table = torch.stack([cos, signed_sin], 1)
 
     def _by_half(self, embeddings: Tensor) -> Tensor:
         """The module's cosines or sines [1, positions, ...] as [positions, 1, 2, head_dim / 2]."""
-        halves = embeddings[0, :, None].unflatten(-1, (-1, self._half))
+        by_position = embeddings[0, :, None]  # [positions, 1, head_dim or head_dim / 2]
+        halves = by_position.unflatten(-1, (-1, self._half))
         return halves.expand(-1, 1, 2, -1)
 
     def cos_sin(self, positions: Tensor) -> Tensor:
@@ -60,29 +64,47 @@ class FusedLayer:
     """
 
     def __init__(
-        self, q: nn.Linear, k: nn.Linear, v: nn.Linear, o: nn.Linear, mlp: Mlp, head_dim: int,
-        ops: Ops = TORCH, head_norms: tuple[Norm, Norm] | None = None, *,
-        scoring: Scoring = PLAIN, post_norm: Norm | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        q: nn.Linear,
+        k: nn.Linear,
+        v: nn.Linear,
+        o: nn.Linear,
+        mlp: Mlp,
+        head_dim: int,
+        ops: Ops = TORCH,
+        head_norms: tuple[Norm, Norm] | None = None,
+        *,
+        scoring: Scoring = PLAIN,
+        post_norm: Norm | None = None,
+    ) -> None:
         """`q`, `k`, `v` and `o` are the linear layers of the attention, as a model stores them.
 
         `head_norms` normalise queries and keys before the rotary embeddings. `post_norm` normalises
         the attention's output (Gemma).
         """
         num_kv = k.out_features // head_dim
-        self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
+        group = q.out_features // k.out_features  # query heads per key head
+        self.heads = Heads(num_kv, group, head_dim)
         self.qkv, self.qkv_bias = join([q, k, v])
-        self.o, self.mlp, self._ops = o, mlp, ops
-        self.scoring, self.post_norm = scoring, post_norm
+        self.o = o
+        self.mlp = mlp
+        self._ops = ops
+        self.scoring = scoring
+        self.post_norm = post_norm
         self.head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the layer's weights."""
-        return weight_bytes(self.qkv, self.qkv_bias, self.o) + self.mlp.num_bytes
+        attention_bytes = weight_bytes(self.qkv, self.qkv_bias, self.o)
+        return attention_bytes + self.mlp.num_bytes
 
     def write_kv(
-        self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
+        self,
+        x: Tensor,
+        cached: CacheRows,
+        slots: CacheSlots,
+        norm: Norm | None = None,
     ) -> Tensor:
         """Write the keys and values of x [n, input] to the cache. `norm` is applied to x first.
 
@@ -93,9 +115,13 @@ class FusedLayer:
         return qkv[:, : self.heads.query_width]
 
     def attend(
-        self, residual: Tensor, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None,
+        self,
+        residual: Tensor,
+        queries: Tensor,
+        cached: CacheRows,
+        tree_mask: TreeMask | None,
         window: int | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Add the attention's output for queries [n, heads * head_dim] to `residual` [n, hidden].
 
         Without `tree_mask`, the queries belong to the cache's first rows and attention is
@@ -109,4 +135,6 @@ def activation(name: str) -> Act:
     """The activation of this name in a config. Only `silu` and `gelu_tanh` have kernels."""
     if name in ("silu", "swish"):
         return silu
-    return gelu_tanh if name in ("gelu_pytorch_tanh", "gelu_tanh") else ACT2FN[name]
+    if name in ("gelu_pytorch_tanh", "gelu_tanh"):
+        return gelu_tanh
+    return ACT2FN[name]
