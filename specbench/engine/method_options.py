@@ -112,7 +112,7 @@ class MethodOptions:
         return ""
 
     def paper_note(self, num_parameters: float) -> str:
-        """What `for_target` assumes for a target whose size the paper lacks, as in "as for 13B"."""
+        """The assumption of `for_target` for sizes that the paper lacks, such as "as for 13B"."""
         return ""
 
     def profiled(self) -> Self:

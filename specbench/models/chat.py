@@ -104,7 +104,7 @@ class ChatCodec:
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
     def describe(self) -> ChatHeader:
-        """Describe for the header of a run how prompts are made from chats."""
+        """Describe how prompts are made from chats, for the header of a run."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
         bos_ids = {*added_bos(self.tokenizer), self.tokenizer.bos_token_id} - {None}
         in_front = [*takewhile(bos_ids.__contains__, prompt_ids)]

@@ -90,7 +90,7 @@ def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], confi
 
 
 def _is_sliding(pattern: Any, num_layers: int) -> list[bool]:
-    """Return for each layer whether it has a window.
+    """Return whether each layer has a window.
 
     A list says so for each layer. A number means all layers but every `pattern`-th.
     """

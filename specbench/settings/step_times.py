@@ -11,10 +11,7 @@ FASTER = 1.05
 
 
 def rounded_times(seconds: Mapping[int, float]) -> dict[str, float]:
-    """Round seconds to microseconds for the header of a run, whose keys are texts.
-
-    The keys are numbers of threads.
-    """
+    """Round seconds to microseconds, for the header of a run. Numbers of threads become texts."""
     return {str(num_threads): round(time_s, 6) for num_threads, time_s in seconds.items()}
 
 
@@ -53,5 +50,5 @@ class StepTimes(NamedTuple):
         return min(step_s, key=step_s.__getitem__)
 
     def for_header(self) -> dict[str, dict[str, float]]:
-        """Round all times for the header of a run, whose keys are texts."""
+        """Round all times for the header of a run. Numbers of rows and threads become texts."""
         return {str(size): rounded_times(step_s) for size, step_s in self.seconds.items()}

@@ -95,7 +95,7 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
 
 
 def reasons(left_out: Counter[str]) -> str:
-    """Return in one line why examples were left out, with a count for each reason."""
+    """Return one line with the reasons for leaving out examples, and their counts."""
     counted = [f"{reason} ({num})" for reason, num in left_out.most_common() if num]
     return "; ".join(counted)
 
@@ -130,7 +130,7 @@ _HINT = (
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
-    """Read the examples of a file. `left_out` counts by reason what is left out.
+    """Read the examples of a file. `left_out` counts the omitted entries per reason.
 
     Raises:
         UserError: the file is missing, unreadable or empty, or an entry of it is broken. Then the

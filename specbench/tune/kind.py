@@ -76,7 +76,7 @@ class Kind(ABC):
         """
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
-        """Count the answer's next tokens on the path of candidates that has the most of them."""
+        """Count the next tokens of an answer that form a path among the candidates."""
         raise TypeError(f"{type(self).__name__} does not implement longest_path()")
 
     def best_trees(

@@ -282,7 +282,6 @@ class Trial:
         }
 
     def _cached(self, rows: Tensor) -> CacheRows:
-        """The rows of a cache by head."""
         return CacheRows.of(rows, *[(self.heads.num_kv, self.heads.dim)] * 2)
 
     def _two_layers(self, ops: Ops, cached: CacheRows) -> Tensor:

@@ -93,7 +93,7 @@ class ChainRecorder(Recorder):
 
     @property
     def path(self) -> NDArray[Any] | None:
-        """How well the chains agree with the answer; None if the answer has no position.
+        """The agreement of the chains with the answer; None if the answer has no position.
 
         For drawn chains, the chance that each token is accepted [positions, tokens]. For greedy
         chains, the number of right tokens [positions].
