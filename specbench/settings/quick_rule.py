@@ -76,8 +76,8 @@ def rows_to_time(
 ) -> Sequence[int]:
     """Return the numbers of rows whose steps must be timed before settings are chosen.
 
-    They are the numbers of `ROWS` up to the rows of the largest draft, and the next one. A step has a
-    row for each node of its tree.
+    They are the numbers of `ROWS` up to the rows of the largest draft, and the next one. A step has
+    a row for each node of its tree.
 
     Args:
         methods: with the paper's options.

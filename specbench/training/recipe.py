@@ -32,7 +32,7 @@ HEADS = (*_BY_DEPTH, "eagle", "eagle3")
 def new_head(
     method: str, model: PreTrainedModel, options: TrainingOptions, batches: BatchSource
 ) -> Head:
-    """Make an untrained head for the target. EAGLE's may draft only frequent tokens of `batches`."""
+    """Make an untrained head. EAGLE's may draft only the most frequent tokens of `batches`."""
     torch.manual_seed(options.seed)
     if method in _BY_DEPTH:
         return _BY_DEPTH[method](model, options.num_heads)

@@ -60,8 +60,8 @@ def attend_split(
         key_places = key_starts + dims[None, :]
         keys = tl.load(key_places, mask=is_in[:, None], other=0.0)  # [BLOCK, DIM]
         scores = tl.dot(query_rows, tl.trans(keys), input_precision="ieee") * scale
-        if HAS_CAP:  # soft_cap * tanh(scores / soft_cap)
-            scores = soft_cap * (2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0)
+        if HAS_CAP:
+            scores = _capped(scores, soft_cap)
         scores = _masked(
             scores, bias, row, row_begin, columns, is_query, is_in, start, num_more, HAS_WINDOW
         )
@@ -85,6 +85,13 @@ def _split_range(split, lowest, num_rows, BLOCK: tl.constexpr):
     begin = lowest + split * rows_per_split
     end = tl.minimum(begin + rows_per_split, num_rows)
     return begin, end
+
+
+@triton.jit
+def _capped(scores, soft_cap):
+    """soft_cap * tanh(scores / soft_cap)."""
+    tanh = 2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0
+    return soft_cap * tanh
 
 
 @triton.jit
@@ -115,7 +122,8 @@ def _masked(
     """
     after_start = columns - start
     bias_places = bias + row[:, None] * num_more + after_start[None, :]
-    has_bias = is_query[:, None] & (is_in & (after_start >= 0))[None, :]
+    is_after = is_in & (after_start >= 0)  # [BLOCK]
+    has_bias = is_query[:, None] & is_after[None, :]  # [ROWS, BLOCK]
     scores += tl.load(bias_places, mask=has_bias, other=0.0).to(tl.float32)
     if HAS_WINDOW:  # a finite score, because a row may see nothing of a split
         scores = tl.where(columns[None, :] >= row_begin[:, None], scores, HIDDEN)

@@ -14,6 +14,12 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
+def _largest(values):
+    """The largest of the values [size], and its index. The first of equal values counts."""
+    return tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
+
+
+@triton.jit
 def topk_of_few(
     values, best, places, size, K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
 ):  # fmt: skip
@@ -24,7 +30,7 @@ def topk_of_few(
     left = tl.load(values + columns, mask=is_in, other=float("-inf"))  # [BLOCK]
     left = tl.where(is_in, tl.maximum(left, LOWEST), float("-inf"))
     for i in range(K):
-        value, at = tl.max(left, 0, return_indices=True, return_indices_tie_break_left=True)
+        value, at = _largest(left)
         tl.store(best + i, value)
         tl.store(places + i, at.to(tl.int64))
         left = tl.where(columns == at, float("-inf"), left)
@@ -55,7 +61,7 @@ def topk_of_chunk(
     tl.store(tops + part, top)
     tl.store(totals + part, tl.sum(tl.exp(values - top)))
     for i in range(K):
-        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
+        value, at = _largest(values)
         tl.store(best + part * K + i, value)
         tl.store(ids + part * K + i, first_id + at)
         values = tl.where(columns == first_id + at, float("-inf"), values)
@@ -89,7 +95,7 @@ def topk_of_row(
     is_in = places < num_chunks * K
     values = tl.load(best + first + places, mask=is_in, other=float("-inf"))
     for i in range(K):
-        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
+        value, at = _largest(values)
         score = value - log_total
         if HAS_ABOVE:
             score = score.to(tl.float64) + tl.load(above + row)

@@ -87,8 +87,7 @@ def has_grouped(x: Tensor) -> bool:
     is_supported = x.dtype == torch.bfloat16 and x.device.type == "cuda"
     if GROUPED_MM is None or not is_supported:
         return False
-    capability = torch.cuda.get_device_capability(x.device)
-    return capability >= LEAST_CAPABILITY
+    return torch.cuda.get_device_capability(x.device) >= LEAST_CAPABILITY
 
 
 def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:

@@ -96,8 +96,7 @@ class FusedLayer:
     @property
     def num_bytes(self) -> int:
         """Bytes of the layer's weights."""
-        attention_bytes = weight_bytes(self.qkv, self.qkv_bias, self.o)
-        return attention_bytes + self.mlp.num_bytes
+        return weight_bytes(self.qkv, self.qkv_bias, self.o) + self.mlp.num_bytes
 
     def write_kv(
         self,
