@@ -32,7 +32,7 @@ class Execution:
         """The name of each function that could not run this way, and the reason."""
 
     def wrap(self, function: Function) -> Function:
-        """Make this execution run a function. Its outputs are valid until the next call.
+        """Wrap a function so that this execution runs it. Outputs are valid until the next call.
 
         The function may run more often than it is called. So anything that it writes to other
         memory must depend only on its inputs.

@@ -85,7 +85,7 @@ class Target:
 
     @property
     def max_exact_rows(self) -> int:
-        """The most nodes for which a node's logits have the same bits in every tree, or 0."""
+        """Trees of up to this many nodes all give a node's logits the same bits. 0 if none do."""
         return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property

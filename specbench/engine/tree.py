@@ -44,7 +44,7 @@ class TreeLayout:
     depths: Tensor  # [nodes] int64; the root's is 0
     ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and its ancestors
     max_depth: int  # upper bound of the depths
-    is_chain: bool = False  # if True, every path has the first nodes, in order
+    is_chain: bool = False  # if True, every path consists of the first nodes, in order
     known_siblings: Tensor | None = None  # `siblings`, if it must not be computed on the host
 
     @property

@@ -1,7 +1,7 @@
 """The mean accepted tokens (MAT) of methods with many settings. The package ships them.
 
-`tools/zoo/acceptance.py` makes a file per known model. `--settings auto` divides
-the times of steps by these numbers.
+`tools/zoo/acceptance.py` makes a file per known model. `--settings auto` divides the times of steps
+by these numbers.
 """
 
 from collections.abc import Mapping

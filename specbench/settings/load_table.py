@@ -39,7 +39,7 @@ class LoadTable:
 
     @classmethod
     def of(cls, starts: Iterable[tuple[int, int]]) -> LoadTable:
-        """Make a table from rising pairs: a load, and the draft tokens from this load on."""
+        """Make a table from pairs, sorted by load: a load, and the draft tokens from it on."""
         # A group has the successive pairs with equal draft tokens. Its first load is the start.
         groups = groupby(starts, key=itemgetter(1))
         first, *later = [Start(*next(pairs)) for _, pairs in groups]

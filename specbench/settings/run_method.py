@@ -146,7 +146,7 @@ class RunMethod:
 
     @property
     def scope(self) -> Scope:
-        """What the method's memory lasts for: a "request" or a "run"."""
+        """The lifetime of the method's memory: "request" or "run"."""
         return self.method.scope_with(self.options)
 
     def _weights_header(self) -> WeightsHeader | None:

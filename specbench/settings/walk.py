@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A step of a setting. If drafts are drawn, it may occur or not (`times`)."""
+    """A step of a setting. If drafts are drawn, it may be uncertain (see `times`)."""
 
     emitted: float
     """The tokens that the step emits: accepted draft tokens + 1. A mean if the draft is drawn."""

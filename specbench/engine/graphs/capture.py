@@ -1,6 +1,6 @@
 """Capture the steps that only some completions need, before anything is timed.
 
-A method's first steps capture what all of its steps need. If its trees change in size, the other
+A method's first steps capture what all of its steps need. If its trees change in size, later
 sizes would otherwise be captured in the middle of a sample.
 """
 

@@ -116,7 +116,7 @@ def _masked(
     scores, bias, row, row_begin, columns, is_query, is_in, start, num_more,
     HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Mask scores [ROWS, BLOCK]: add `bias` from row `start` on, and hide what no query may see.
+    """Mask scores [ROWS, BLOCK] by `bias` from row `start` on, by the window, and by the split.
 
     `row` and `row_begin` [ROWS] belong to the queries, `columns` [BLOCK] are cache rows.
     """
