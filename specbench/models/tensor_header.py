@@ -37,7 +37,7 @@ class TensorEntry(TypedDict):
     shape: tuple[_Count, ...]
     """Sizes of its dimensions."""
     data_offsets: tuple[_Count, _Count]
-    """Where its data begin and end, in bytes after the end of the header."""
+    """Begin and end of its data, in bytes after the end of the header."""
 
 
 class _TensorHeader(NamedTuple):

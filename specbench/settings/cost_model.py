@@ -19,8 +19,8 @@ MOST_FALL = 0.5
 are always read. This bounds slopes that are too steep because of noise.
 """
 LEAST_STEP = 0.6
-"""The smallest allowed ratio of a fitted step to the measured step, both at the middle context. It
-applies however disturbed the measurements at other lengths are.
+"""The smallest allowed ratio of a fitted step to the measured step, both at the middle context.
+Noise at other lengths cannot lower the fitted step further.
 """
 
 

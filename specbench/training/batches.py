@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _SORTED_BATCHES = 16
-"""How many batches have their rows sorted by length together."""
+"""Number of batches whose rows are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)

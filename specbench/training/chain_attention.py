@@ -18,7 +18,7 @@ BLOCKS = "specbench_blocks"
 In bfloat16 on a CPU it takes about half the time of torch's own attention.
 """
 _BLOCK = 128
-"""How many positions have their attention computed at once."""
+"""Number of positions whose attention is computed at once."""
 
 
 class KeysValues(NamedTuple):

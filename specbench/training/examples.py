@@ -59,7 +59,7 @@ class Example:
     """The tokens of a dialogue that a target wrote itself."""
 
     num_prompt: int = 0
-    """How many of the `ids`, from the first on, belong to the request."""
+    """Number of the first `ids` that belong to the request."""
 
 
 def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:

@@ -42,13 +42,13 @@ class TrainingOptions:
     """Number of depths that EAGLE-3 is trained on."""
 
     draft_vocab: int | None = None
-    """How many frequent tokens EAGLE's heads draft. None means 32,000 for EAGLE-3, else all."""
+    """Number of frequent tokens that EAGLE's heads draft. None: 32,000 for EAGLE-3, else all."""
 
     num_tokens: int = 1_000_000
-    """How many tokens of answers the target writes, if it writes the text itself."""
+    """Number of answer tokens that the target writes, if it writes the text itself."""
 
     openings: list[str] | None = None
-    """How the requests that the target writes begin, or None to let it write them whole."""
+    """Beginnings of the requests that the target writes, or None to let it write them whole."""
 
     is_mixed: bool = True
     """True for matrix products in bfloat16. Weights, losses and optimizers stay in float32."""

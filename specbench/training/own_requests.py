@@ -12,7 +12,7 @@ from specbench.errors import UserError
 OVERLAP = 13
 """A request or answer may not share this many words in a row with a prompt of a task."""
 _OPENING_WORDS = 3
-"""How many of its first words are a request's opening."""
+"""Number of a request's first words that form its opening."""
 _OPENING_SHARE = 0.05
 """The largest share of requests that may have the same opening."""
 _OPENING_FREE = 2

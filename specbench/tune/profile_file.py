@@ -50,7 +50,7 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     limit: int
     """The most tokens that the answer could have had."""
     stop_reason: StopReason | None
-    """Why the answer ended: an end token, the budget, or the model's context length."""
+    """The reason that the answer ended: an end token, the budget, or the model's context length."""
     sha256: str
     """The hash of the token ids of prompt and answer."""
 

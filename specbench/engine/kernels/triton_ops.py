@@ -55,7 +55,7 @@ T = TypeVar("T")
 OperationT = TypeVar("OperationT", bound=Callable[..., Any])
 
 TRITONS = ("Triton Error", "PassManager::run failed")
-"""How messages of Triton's driver and compiler begin if the error is not a `TritonError`."""
+"""Beginnings of messages of Triton's driver and compiler that are not `TritonError`s."""
 
 
 def or_torch(label: str) -> Callable[[OperationT], OperationT]:
@@ -78,7 +78,7 @@ def or_torch(label: str) -> Callable[[OperationT], OperationT]:
 
 
 ROWS = {False: 4, True: 2}
-"""Whether a product is gated -> how many weight rows a program for a single row of x reads.
+"""True for a gated product -> weight rows that a program reads for a single row of x.
 
 The order of additions does not depend on these numbers, so results are bitwise equal. The
 candidates were 1, 2 and 4. On an H100, a chain took at most 0.4 % longer with these numbers than
@@ -86,14 +86,14 @@ with the fastest, for any product of Vicuna-13B's layers and of a layer of width
 (results/recorded/h100-vicuna-13b).
 """
 ROW_BLOCK = 1024
-"""How many numbers of a weight's row a program for a single row of x reads at a time.
+"""Elements of a weight's row that a program for a single row of x reads at a time.
 
 It determines the order of the sums.
 """
 EXPERT_ROWS = 4
 """Rows of an expert's weight per program."""
 EXPERT_BLOCK = 512
-"""How many numbers of a row of an expert's weight a program reads at a time."""
+"""Elements of a row of an expert's weight that a program reads at a time."""
 GATE_BLOCK = 1024
 """Columns of a gate per program."""
 MOST_PAIRS = 64

@@ -17,7 +17,7 @@ _OF_SOME_CLASSES = (
     "sliding_window",
     "use_sliding_window",
 )
-"""Fields that some classes have, and that the engine, or masks or caches of transformers, read."""
+"""Fields of only some classes that are read by the engine, or by transformers' masks or caches."""
 
 
 def declared(config: Any, name: str, default: Any = None) -> Any:

@@ -51,7 +51,7 @@ class LoadChoice:
     load: int
     """The number of requests at once."""
     measured: tuple[MeasuredSize, ...]
-    """What was measured: plain decoding first, then the sizes from the smallest."""
+    """The measurements: plain decoding first, then the sizes from the smallest."""
     noise: float
     """The share by which two equal servers may differ at this load, with 95 % confidence. It is
     infinite if it is unknown.
