@@ -238,7 +238,7 @@ def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
 
 
 def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
-    """The shares of runs that claim a truly faster method to differ from vanilla."""
+    """A table with the percentage of runs that tell a truly faster method from vanilla."""
     yield "| passes and runs differ by 2 %, one method is faster by | 1 pass | 3 passes | 5 runs |"
     yield "|---|---:|---:|---:|"
     noise = NOISES["passes differ by 2 %"]

@@ -7,8 +7,8 @@ with a spread of 5 %, and every fiftieth completion takes a third longer. The ti
 drift by 1 %. Equal pairs differ by noise alone, and in 1 % of the greedy answers, as near-ties do.
 In slow pairs, one method is 10 % slower in one of the two runs.
 
-If no loss is allowed, any number that is slightly worse is a regression. The runs of these pairs do
-not drift, so every alarm is false, and the share of alarms is the error rate.
+If no loss is allowed, any number that is slightly worse counts as a regression. Equal pairs for
+this limit do not drift, so every alarm is false, and the share of alarms is the error rate.
 """
 
 from __future__ import annotations

@@ -186,14 +186,14 @@ class Draw:
 
 
 def drifting(generator: np.random.Generator, drift: float) -> FloatArray:
-    """The factor by which the machine lengthens times in each second.
+    """Factors by which the machine's drift lengthens times, one per second.
 
-    Its logarithm has the standard deviation `drift` and a correlation time of DRIFT_S seconds.
+    Their logarithms have the standard deviation `drift` and a correlation time of DRIFT_S seconds.
     """
     correlation = math.exp(-1 / DRIFT_S)  # of one second with the next
     steps = generator.normal(0, drift * math.sqrt(1 - correlation**2), NUM_SECONDS)
     first = generator.normal(0, drift)
-    # logs[i] = correlation * logs[i - 1] + steps[i - 1], from logs[0] = first on
+    # logs[0] = first, logs[i] = correlation * logs[i - 1] + steps[i - 1]
     logs: FloatArray = lfilter([1.0], [1.0, -correlation], [first, *steps])
     return np.exp(logs)
 

@@ -119,10 +119,10 @@ def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> Non
 
 
 def _measured(work: Callable[[], object], device: torch.device) -> tuple[float, str | None]:
-    """The seconds of a call, and None. If it fails: infinite seconds, and the reason."""
+    """Time a call. Returns its seconds and None, or infinity and the reason that it fails."""
     try:
         return _seconds(work, device), None
-    except Exception as error:  # of a compiler, or of a kernel too large for the device
+    except Exception as error:  # from a compiler, or a kernel too large for the device
         return math.inf, reason_of(error)
 
 
@@ -167,7 +167,7 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
         )
 
     layers = [new_layer()]
-    # All matrices `o`, the smallest ones, must exceed the cache together, with a factor of four.
+    # The matrices `o`, the smallest ones, must together be four times as large as the cache.
     least = max(LEAST_BYTES, 4 * cache_bytes(device))
     while len(layers) * layers[0].o.nbytes < least and len(layers) < shape.num_layers:
         layers.append(new_layer())

@@ -1,4 +1,4 @@
-"""Our methods beside other programs on the same weights: tokens per second, interleaved in one run.
+r"""Our methods beside other programs on the same weights: tokens per second, interleaved prompt by prompt.
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
     python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH

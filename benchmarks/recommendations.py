@@ -78,7 +78,7 @@ def _at(estimates: Mapping[str, Estimate], truths: Mapping[str, float]) -> dict[
             value=estimate.value * truth,
             resamples=estimate.resamples * truth,
             units=tuple(logs + math.log(truth) for logs in estimate.units),
-            interval=None,  # `rank` makes it again
+            interval=None,  # `rank` computes it
         )
     return scaled
 

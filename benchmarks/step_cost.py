@@ -224,7 +224,7 @@ def table(
 def line_of_rows(
     num_rows: int, times: Mapping[tuple[str, int], Sequence[Timed]], limit_s: float
 ) -> str:
-    """The line for steps of `num_rows` rows. A key of `times` is "ours" or "torch", and rows."""
+    """The line for steps of `num_rows` rows. Keys of `times` are ("ours" or "torch", rows)."""
     native_times, vanilla_times = times["ours", num_rows], times["ours", 1]
     ratios = [
         timed.step_s / base.step_s for timed, base in zip(native_times, vanilla_times, strict=True)

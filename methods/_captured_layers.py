@@ -19,9 +19,9 @@ def captured_layers(
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config names layers by
     their inputs (0 is the first layer's input), as in vLLM. Publishers disagree on nested lists.
     For a target of n layers, the default list is [2, n // 2, n - 3]. A nested list names inputs if
-    it is the default list, or if it contains n (as for gpt-oss), because no output has number n. It
+    it is the default list, or if it contains n (as for gpt-oss), since outputs end at n - 1. It
     names outputs if each number is 1 less than in the default list. Other nested lists need
-    `chosen`. So do lists of outputs for gpt-oss, since SGLang #32334 reads them as inputs.
+    `chosen`, and so do lists of outputs for gpt-oss, since SGLang #32334 reads them as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat = head.fields.get(LAYERS)

@@ -174,7 +174,7 @@ class DraftStack:
         self, head: JoinedHead, hidden: Tensor, end: Tensor, levels: int, scores: Tensor,
         tokens: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Run over `levels` levels of a tree after the first `end` [] rows, by a call of `head`."""
+        """Run over `levels` levels of a tree after the first `end` [] rows, in one `head` call."""
         table = self._rotary.table
         return head(hidden, int(end), self._caches(), table, levels, scores, tokens)
 

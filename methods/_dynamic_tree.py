@@ -108,8 +108,9 @@ class CandidatePool:
             return tokens[:n], chain.parents, chain.depths, scores[:n]
         _, best = self._ops.topk(scores, self.num_nodes)
         kept = best.sort().values  # [nodes] indices among the candidates
-        expanded = torch.cat([self._zero, *self._expanded]) + self._begins  # as candidates
-        parents_of_kept = expanded[self._expander[kept]]  # as candidates
+        # Expanded nodes and parents [nodes], as indices among the candidates.
+        expanded = torch.cat([self._zero, *self._expanded]) + self._begins
+        parents_of_kept = expanded[self._expander[kept]]
         parents = torch.searchsorted(kept, parents_of_kept)
         parents.clamp_(max=self.num_nodes - 1)  # NaN scores may have left a parent out
         return tokens[kept], parents, self._depths[kept], scores[kept]

@@ -94,15 +94,15 @@ class PathDrafter(Drafter):
     def read_prompt(self, state: State, prefill: Forward, read: Function) -> None:
         """Call `read` with the states of the prompt's first n tokens, and the token after each [n].
 
-        The first draft reads the last token's states, so they are left out here. In a recording,
-        states are padded. It reads all of them, and drafts overwrite rows that are not committed.
+        The first draft reads the last token's states, so they are left out here. A recording reads
+        all padded states, and drafts overwrite the rows that are not committed.
         """
         num_prompt = state.num_committed
         padded_size = self._prompt_size(num_prompt)  # None: the prompt was not padded
         num_read = padded_size or num_prompt - 1
         if num_read == 0:
             return
-        # The token after each token that is read, and zeros after padding: [num_read].
+        # [num_read] the token after each token that is read, padded with zeros
         token_ids = [*state.token_ids[1:], *[0] * (num_read - num_prompt)][:num_read]
         tokens = torch.tensor(token_ids, device=state.sampler.generator.device)
         run = self._execution.wrap(read) if padded_size else read

@@ -178,7 +178,7 @@ def _kind_of(checkpoint: Checkpoint) -> str:
 
 
 def unknown_fields(fields: Mapping[str, Any], understood: Collection[str]) -> list[str]:
-    """The names of fields that have a value and are not known, nor among those `understood`."""
+    """The names of fields that have a value and are neither known nor `understood`."""
     inert = {name for names in INERT.values() for name in names.split()}
     present = {name for name, setting in fields.items() if setting is not None}
     return sorted(present - inert - {*READ.split()} - COMPUTED.keys() - {*understood})

@@ -23,8 +23,8 @@ def head_of(
 
     The projection is the checkpoint's. It is the target's if both are equal, or if the checkpoint
     has none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's
-    projection. Without it, a projection that the config ties to an embedding of the checkpoint must
-    not be missing: the target's projection does not replace it.
+    projection. Otherwise, the checkpoint must have a projection if its config ties it to the
+    checkpoint's own embedding: the target's projection does not replace it.
     """
     key = "lm_head.weight"
     has_flag = bool(head.fields.get("tie_word_embeddings"))
@@ -76,7 +76,7 @@ def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
     if not is_inside or ids.unique().shape[0] < size:
         raise checkpoint.error(f"has a d2t that is not a map to distinct ids below {vocab_size}")
     if "t2d" in checkpoint:
-        is_drafted = checkpoint.integers("t2d", vocab_size)  # [vocab] truth values
+        is_drafted = checkpoint.integers("t2d", vocab_size)  # [vocab] bool
         drafted_ids = is_drafted.nonzero().view(-1)
         if not torch.equal(drafted_ids, ids.sort().values):
             raise checkpoint.error("has a t2d that names other tokens than its d2t")

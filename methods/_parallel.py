@@ -26,7 +26,7 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     probs = sampler.probs(logits)
     tokens = torch.cat([root, sampler.draw(probs)])
     q = torch.cat([torch.zeros_like(probs[:1]), probs])
-    score = probs[:, 0].amax()[None]  # shows any NaN, since it makes a whole row NaN
+    score = probs[:, 0].amax()[None]  # NaN if any entry is: a NaN fills its row
     return tokens, score, q
 
 

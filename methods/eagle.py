@@ -86,7 +86,7 @@ class Eagle(EagleDrafter):
             else:
                 p = sampler.probs(model.whole_logits(hidden))
                 probs.append(p)
-                scores.append(p[:, :1])  # shows any NaN, since it makes a whole row NaN
+                scores.append(p[:, :1])  # NaN if any entry is: a NaN fills its row
                 candidates = sampler.draw_distinct(p, tree.num_candidates)
                 drawn.append(candidates)
             tokens.append(candidates.view(-1).index_select(0, level.source))

@@ -43,8 +43,8 @@ class LayerSkip(SpeculativeSampling):
     Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.
 
     Deviation: the target computes the first layers of the draft tokens again. The official code
-    keeps their results. This saves arithmetic, but as many weights are read for the last token.
-    The official code takes 8 layers of Llama-2 7B's 32 and ends a draft at EOS.
+    keeps their results. This saves arithmetic but no weight reads, since the last draft token still
+    needs these layers. The official code takes 8 of Llama-2 7B's 32 layers and ends a draft at EOS.
     """
 
     def start(self, state: State, prefill: Forward) -> None:

@@ -104,7 +104,7 @@ class Lookahead(Drafter):
     def observe(self, state: State, result: StepResult) -> None:
         """Take the target's tokens after the window's last level as the next level."""
         end = self._num_nodes
-        last_level = slice(end - len(self._levels[-1]), end)  # its nodes
+        last_level = slice(end - len(self._levels[-1]), end)
         next_level = list(result.verdict.next_ids[last_level])
         if not state.sampler.sampling.is_greedy:  # the window is greedy at every temperature
             next_level = state.sampler.best_ids(result.forward.logits[last_level]).tolist()

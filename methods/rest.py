@@ -48,8 +48,8 @@ class Rest(Drafter):
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
     FasterDecoding/REST, DraftRetriever/src/lib.rs.
 
-    Deviation: of equally frequent nodes the shallower is kept, then the node found first. Of paths
-    with equally many distinct tokens, the longest is dropped. Officially, chance decides both.
+    Deviation: among equally frequent nodes, the shallower is kept, then the one found first. Among
+    paths with equally many distinct tokens, the longest is dropped. Officially, both are random.
     Without a match, the step runs on the pending token alone. Officially, a dummy token (id 100) is
     drafted. A continuation ends at the end of its text. A context that occurs only at the ends of
     texts has no continuation, so a shorter context is tried.

@@ -115,7 +115,7 @@ class SamDecoding(Drafter):
     def _copied(self) -> list[int]:
         """The continuation of the longest match, empty if it is not long enough."""
         options, token_ids = self._options, self._occurrences.token_ids
-        # The earliest end of a match of each length, while something follows it.
+        # The earliest end of a match of each length, as long as a token follows it.
         first_ends = (ends[0] for ends in self._occurrences.ends(token_ids))
         earliest = [*takewhile(lambda end: end < len(token_ids), first_ends)]
         if self._store:
@@ -154,7 +154,7 @@ class SamDecoding(Drafter):
     def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
         """Let EAGLE draft after a step over a tree of each size, at each size of its cache.
 
-        EAGLE's trees are verified too, because they have scores, and the trees to record have none.
+        EAGLE's trees are verified too: they have scores, unlike those of `trees_to_record`.
         """
         if not isinstance(self._other, EagleDrafter) or self._target.execution.is_paused:
             return

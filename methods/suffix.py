@@ -148,7 +148,7 @@ class Suffix(Drafter):
     ) -> Iterator[tuple[int, list[int]]]:
         """The tokens at `ends`, each with the ends after it, the most frequent token first.
 
-        Of equally frequent tokens, the one whose last occurrence is earliest comes first.
+        Among equally frequent tokens, the one whose last occurrence is earliest comes first.
         """
         next_ends: dict[int, list[int]] = {}  # ends after each next token
         for end in ends:

@@ -1,4 +1,4 @@
-"""Vanilla decoding: one token per step, in the loop of all methods. The baseline of speedups."""
+"""Vanilla decoding, the baseline of speedups: one token per step, in the loop of all methods."""
 
 from dataclasses import dataclass
 

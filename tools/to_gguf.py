@@ -1,11 +1,11 @@
-"""Write a GGUF file of a Llama, of an EAGLE-3 head, or of a GGUF file without its quantisation.
+"""Write a GGUF file from a Llama or an EAGLE-3 head, or dequantise a GGUF file.
 
     python -m tools.to_gguf MODEL_FOLDER OUT.gguf --type F32
     python -m tools.to_gguf HEAD_FOLDER OUT.gguf --target MODEL_FOLDER
     python -m tools.to_gguf QUANTISED.gguf OUT.gguf
 
-When a file loses its quantisation, its metadata and names stay the same, and packed tensors become
-BF16. Models and heads get the names and values that llama.cpp's converter writes.
+A dequantised file has the same metadata and names, with packed tensors in BF16. Models and heads
+get the names and values that llama.cpp's converter writes.
 """
 
 from __future__ import annotations

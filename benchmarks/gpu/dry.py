@@ -37,7 +37,7 @@ LAYERS_OF = REAL_MODEL
 
 
 def small(row: Row) -> Row:
-    """A copy of the row that is so small that it takes seconds without a GPU. It is required."""
+    """A required copy of the row, small enough to take only seconds without a GPU."""
     if row.spec is None:
         words = {**WORDS, **dict.fromkeys(MODELS, LAYERS_OF)} if row.kind == "layers" else WORDS
         command = (*(words.get(word, word) for word in row.command), *ADDED_WORDS.get(row.kind, ()))
@@ -48,6 +48,6 @@ def small(row: Row) -> Row:
     spec = structs.replace(
         row.spec, model=model, weights=weights, device="cpu", dtype="float32", tasks=TASK,
         methods=row.spec.methods or EXPLAINED, limit=1, max_new_tokens=NUM_NEW,
-        temperatures=row.spec.temperatures[:1],  # the audit of a second one, T = 1, takes minutes
+        temperatures=row.spec.temperatures[:1],  # an audit at T = 1 takes minutes
     )  # fmt: skip
     return replace(row, spec=spec, usual_s=USUAL_S, is_required=True)

@@ -43,9 +43,10 @@ KERNELS = "triton"
 
 
 def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """The files that are sent, with their bytes: git's, new ones it does not ignore, and `carried`.
+    """The files that are sent, with their sizes in bytes.
 
-    Paths are relative to the repository's root.
+    They are tracked files, new files that git does not ignore, and `carried`. Paths are relative to
+    the repository's root.
     """
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
@@ -85,7 +86,7 @@ def put_back(root: Path) -> int:
     """Move all files in ASIDE back to their places, and return their number.
 
     Raises:
-        UserError: another file has taken the place of a file. All other files are back.
+        UserError: another file is in the place of a moved file. All other files are back.
     """
     kept_files = [path for path in (root / ASIDE).rglob("*") if path.is_file()]
     changed = []

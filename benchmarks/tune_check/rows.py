@@ -89,9 +89,7 @@ class Row(NamedTuple):
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Logarithmic errors: of the speedup, its part from other prompts, its part from wrong
-        costs, and of the MAT.
-        """
+        """Logarithmic errors of the speedup (all, from other prompts, from wrong costs) and MAT."""
         return (
             math.log(self.measured / self.predicted),
             math.log(self.predicted_there / self.predicted),

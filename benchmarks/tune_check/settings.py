@@ -24,7 +24,7 @@ PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 
 
 def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> dict[str, DataFrame]:
-    """The weights of each method's paper setting, if the curve covers it, and of random ones."""
+    """Weigh each method's paper setting, if the curve covers it, and random settings."""
     draw = Random(0)
     num_per_method = math.ceil(num_settings / max(1, len(model.curve.methods)))
     weighed: dict[str, DataFrame] = {}

@@ -112,7 +112,7 @@ def coverage(sweep: Sweep) -> Iterator[float]:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """Lines that compare each pick's second measurement with the sweep's best, and the paper's."""
+    """Lines with each pick's second speedup, relative to the sweep's best and the paper's."""
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:

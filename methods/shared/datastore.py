@@ -89,7 +89,7 @@ class Datastore:
         def is_missing(size: int) -> bool:
             return len(self._positions(context[-size:])) == 0
 
-        size = bisect_left(sizes, True, key=is_missing)  # the number of sizes that occur
+        size = bisect_left(sizes, True, key=is_missing)  # the largest size that occurs
         if not size:
             return 0, []
         starts = self._positions(context[-size:])
@@ -103,7 +103,7 @@ class Datastore:
         return size, self._continuation(int(starts.min()) + size, length)
 
     def _positions(self, context: Sequence[int]) -> NDArray[np.int32]:
-        """Where `context`, of at most `SORTED_BY` tokens, occurs. Sorted by what follows."""
+        """Positions of `context`, at most `SORTED_BY` tokens long, sorted by what follows."""
         size = len(context)
         context_ids = list(context)
 

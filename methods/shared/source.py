@@ -17,7 +17,7 @@ def read_options(method: str) -> Any:
         bindings = _bindings(method)
         keywords = {keyword.arg: keyword.value for keyword in bindings["METHOD"].value.keywords}
         return _value_of(keywords["options"].id, bindings)
-    except Exception:  # whatever a file that is being written may raise
+    except Exception:  # a half-written file may raise anything
         return None
 
 

@@ -70,9 +70,9 @@ class _FirstOfEquals(Ops):
 
 
 class HostPool(CandidatePool):
-    """A pool on the CPU, which takes stored candidates.
+    """A pool on the CPU that takes stored candidates.
 
-    Of equal scores it expands the first, as a draft on a CPU does.
+    If scores are equal, it expands the first, as a draft on a CPU does.
     """
 
     _ops: Ops

@@ -93,7 +93,7 @@ class LoadedModel:
 
         Args:
             prompt: a text, or chat messages (`role`, `content`) for the model's template.
-            input_ids: the tokens of the prompt in its place: [tokens] or [1, tokens].
+            input_ids: the prompt's tokens instead of `prompt`: [tokens] or [1, tokens].
             temperature: 0 is greedy.
             top_p: the share for nucleus sampling. 1 turns it off.
             top_k: the number of most likely tokens to sample from. 0 turns it off.
@@ -140,8 +140,8 @@ def load(
         method: a method, which may have options.
         offline: do not use the network.
         values: further options of the model, as on the command line: `device`, `dtype`, `template`,
-            `weights`, `kernels` and `threads`. `threads` is the number of CPU threads of an
-            operation. None takes the number with the fastest step.
+            `weights`, `kernels` and `threads`. `threads` is the number of CPU threads per
+            operation. None picks the number with the fastest step.
 
     Raises:
         UserError: a name or option is unknown, a file is missing, or there is too little memory.

@@ -1,4 +1,4 @@
-"""Make runs from Python or read them, as data frames."""
+"""Make runs from Python, and read runs as data frames."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Run:
 
     @cached_property
     def step_bins(self) -> DataFrame:
-        """MAT and acceptance along answers, along the context and by turn.
+        """MAT and acceptance by position in the answer, by length of the context, and by turn.
 
         `analysis.frames.step_bins_frame` has the columns. Several loads add columns as in
         `summary`.
@@ -118,7 +118,7 @@ class Run:
     def explain(
         self, reference: Run | None = None, methods: tuple[str, str] | None = None
     ) -> DataFrame:
-        """Return the factors of this run / reference for each common method.
+        """Return the factors of the ratio this run / reference, for each method of both runs.
 
         Without a reference, they are the factors of this run's speedups. There is a row for each
         factor, for each line below the cost, and for each bin of MAT, whose factor is in `part_of`.
@@ -127,7 +127,7 @@ class Run:
         can change the factor.
 
         Args:
-            reference: the run to compare with. None explains speedups from their MAT down.
+            reference: the run to compare with. None explains this run's own speedups.
             methods: a method of each run, instead of the common methods.
 
         Raises:
@@ -172,7 +172,7 @@ def run(
         model: a known model, a folder or a Hub id.
         methods: methods with options, in one text or several. The default is the command's.
         output: the run's folder. By default, it is a new one in `results/runs`.
-        resume: continue an unfinished run with its own values.
+        resume: continue an unfinished run with the values that it began with.
         offline: do not use the network.
         ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
         say: a function such as `print` that receives a line per finished sample and message. By

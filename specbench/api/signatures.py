@@ -1,4 +1,4 @@
-"""Put the options of a run into the signatures of functions that take them as further values."""
+"""Show the options of a run in the signatures of functions that take them as `**values`."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -14,9 +14,9 @@ def options_of(group: str = "") -> list[Option]:
 
 
 def show_options(function: Callable[..., Any], group: str = "", **defaults: Any) -> None:
-    """Put the options that a function takes as further values into its signature, for help.
+    """Add the options that a function takes as `**values` to its signature, which help shows.
 
-    `defaults` are those of the function, if they differ from the options' own.
+    `defaults` replace the options' own defaults.
     """
     declared = signature(function)
     parameters = [

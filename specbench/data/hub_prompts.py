@@ -33,9 +33,9 @@ class HubPrompts:
 def hub_prompts(
     task: str, source: HubSource, *, num_prompts: int | None, offline: bool
 ) -> HubPrompts:
-    """Make prompts of the first `num_prompts` rows of a data set, or of the card's `default_limit`.
+    """Make prompts from the first rows of a data set. Rows with an empty prompt are skipped.
 
-    Rows with an empty prompt are skipped.
+    The default of `num_prompts` is the card's `default_limit`.
 
     Raises:
         UserError: the library or the data set is not available, or a column is missing.
@@ -119,7 +119,7 @@ def _network_off() -> Iterator[None]:
 
 
 def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
-    """Make a prompt of a row. It has no turns if the row has no text.
+    """Make a prompt from a row. It has no turns if the row has no text.
 
     Raises:
         KeyError: the row lacks a column.
@@ -137,7 +137,7 @@ def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: in
 
 
 def _origin(source: HubSource) -> str:
-    """Return the name of a data set in the header of a run."""
+    """Return the name that a run's header gives to a data set."""
     config = f", config {source.config}" if source.config else ""
     file = f", file {source.data_files}" if source.data_files else ""
     return f"{source.id}@{source.revision or 'main'}{config}{file}, split {source.split}"

@@ -93,7 +93,7 @@ def _numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _encoding_problem(line: bytes, error: Exception) -> str:
-    """Return a clause about the wrong characters of a line that cannot be read, or ""."""
+    """Return a clause about wrong characters in an unreadable line, or "" if there are none."""
     if line.startswith(codecs.BOM_UTF8):
         return "it begins with a byte order mark, as if a file had been appended. Remove the mark"
     escape = _HALF_PAIR.search(line)
@@ -105,10 +105,10 @@ def _encoding_problem(line: bytes, error: Exception) -> str:
 
 
 def _parse_line(line: bytes, line_number: int, task: str) -> Prompt:
-    """Parse a line, whose number is the prompt's id if it gives none.
+    """Parse a line. If it has no id, its number is the prompt's id.
 
     Raises:
-        ValueError: there is a mistake in it.
+        ValueError: the line has a mistake.
     """
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):

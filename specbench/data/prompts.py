@@ -83,7 +83,7 @@ class PromptSet:
         return {category: tuple(ids) for category, ids in ids_by_category.items()}
 
     def _copies(self) -> dict[str, str]:
-        """Map the id of each prompt that repeats earlier turns to the id of the first with them."""
+        """Map the id of each repeated prompt to the id of the first prompt with the same turns."""
         # The first of several prompts with the same turns comes last here, and stays.
         first_ids = {prompt.turns: prompt.sample_id for prompt in reversed(self.prompts)}
         return {

@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 
 
 def spread_order(categories: Sequence[str]) -> list[int]:
-    """Return the positions of a file's prompts in this order, one from each category in turn.
+    """Return the positions of a file's prompts, spread out, one from each category in turn.
 
     Args:
         categories: the category of each prompt, in the order of the file. Categories take turns
@@ -33,7 +33,7 @@ def spread_order(categories: Sequence[str]) -> list[int]:
 def _middles(length: int) -> Iterator[int]:
     """Yield the indices below `length`: each is the middle of the largest gap between earlier ones.
 
-    Of equal gaps, the first is taken, and of two middles, the lower.
+    Among equal gaps, the first is taken. If a gap has two middles, the lower one is taken.
     """
     gaps = [(-length, 0)]  # as (-size, first index)
     while gaps:

@@ -54,7 +54,7 @@ def toml_value(value: Any) -> str:
 
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:
-    """Return the number of the line that sets `key`, if possible to `value`, or opens its table."""
+    """Return the number of the line that sets `key` to `value`, or else of the first with `key`."""
     pattern = re.compile(rf"\s*(?:\[+(?:.*\.)?)?{re.escape(key)}\s*[=\].]")
     lines_of_key = {
         line_number: line

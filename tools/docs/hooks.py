@@ -36,7 +36,7 @@ def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
 
 def render(markdown: str, path: str) -> str:
     """Return the Markdown of the file at `path`, with its included files and the site's links."""
-    folder = dirname(path.removeprefix("docs/"))  # the page's, below `docs`
+    folder = dirname(path.removeprefix("docs/"))  # the page's folder in `docs`
     whole = _INCLUDE.sub(
         lambda line: _included(line[1], folder), _with_links(markdown, path, folder)
     )

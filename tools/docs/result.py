@@ -97,7 +97,7 @@ def table_of(report: Report) -> str:
 
 
 def _speedups(report: Report) -> Table:
-    """Return speedups at all temperatures, and decoding alone, MAT and tasks at the first one."""
+    """Return mean speedups, with decoding alone, MAT and tasks at the first temperature."""
     columns = (
         *(Column(f"Mean, T={block.temperature:g}") for block in report.blocks),
         Column("Decode only"),
@@ -168,7 +168,7 @@ def _scaled(number: float, scale: float) -> str:
 
 
 def _nodes(nodes_of_steps: Sequence[int]) -> str:
-    """Return the nodes of a draft tree, or their mean and how often there was a draft."""
+    """Return the nodes of a draft tree, or their mean and the share of steps with a draft."""
     drafted = [num_nodes for num_nodes in nodes_of_steps if num_nodes > 1]
     if not drafted:
         return "1"

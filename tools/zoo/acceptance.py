@@ -94,7 +94,7 @@ def _accepted(options: dict[str, Any], completions: Sequence[Completion]) -> Acc
 
 
 def _requests() -> Iterator[str]:
-    """Yield the first requests of two dialogues per family that no bundled prompt has."""
+    """Yield two held-out first requests per family that are not bundled prompts."""
     for family in FAMILIES:
         dialogues = held_out_dialogues(family, 100, SETTINGS_SEED)
         requests = [dialogue.turns[0].user for dialogue in dialogues]

@@ -125,7 +125,7 @@ def ways_of(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> li
 
 
 def compiled(shape: Shape, layers: list[Layer], num_rows: int, cached: int) -> Work:
-    """The work of running every layer, each as one function that torch compiles."""
+    """Work that runs every layer, each as one function compiled by torch."""
     rows = _rows(shape, layers[0].o, num_rows, cached)
     assert rows.tree_mask.mask is not None  # made here, since all layers share it
     is_cuda = rows.x.is_cuda
@@ -152,7 +152,7 @@ def fault(ops: Ops, layer: Layer, num_rows: int) -> str | None:
                 ops.project(x, weight, residual=None if residual is None else residual.clone())
                 for _ in range(NUM_PRODUCTS)
             ]
-        except Exception as error:  # of a compiler or a driver
+        except Exception as error:  # from a compiler or a driver
             return reason_of(error)
         size = relative_error(first, expected)
         if not size <= ALLOWED_ERRORS[weight.dtype]:

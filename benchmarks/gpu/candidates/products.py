@@ -63,7 +63,7 @@ LAUNCHES = {
 
 
 def block_rows_of(num_rows: int) -> int:
-    """Number of rows of the block that holds x with `num_rows` rows."""
+    """Rows of the block that holds the `num_rows` rows of x."""
     return max(16, triton.next_power_of_2(num_rows))
 
 

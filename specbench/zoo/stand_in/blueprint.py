@@ -166,7 +166,7 @@ def noise(*shape: int) -> Piece:
 
 
 def of_experts(num_experts: int, *matrices: Piece) -> Piece:
-    """Put the matrices of an expert one below the other, for each expert [experts, out, in]."""
+    """Stack the matrices vertically for each expert: [experts, out, in]."""
     num_rows = sum(piece.shape[0] for piece in matrices)
 
     def make(draw: Draw, small: Small) -> Tensor:
@@ -179,7 +179,7 @@ def of_experts(num_experts: int, *matrices: Piece) -> Piece:
 
 
 def linear(name: str, out: Channels, into: Channels, source: str | None = None) -> Pieces:
-    """Return weight and bias of a linear layer, which is called `source` in the small model."""
+    """Return the weight and bias of a linear layer. `source` is its name in the small model."""
     source = source or name
     return {
         f"{name}.weight": matrix(out, into, f"{source}.weight"),

@@ -82,8 +82,8 @@ def spread_layers(
 ) -> list[int | None]:
     """Return for each big layer the small layer in its place, or None for an added layer.
 
-    Before a tapped big layer are the same small layers as before its small layer in the small
-    model, so both have the same inputs.
+    `taps` are pairs (small layer, big layer) that must have the same inputs. So the same small
+    layers come before both.
     """
     layers: list[int | None] = [None] * num_big
     ends = [(0, 0), *taps, (num_small, num_big)]

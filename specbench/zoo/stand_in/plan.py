@@ -80,7 +80,7 @@ def _check(what: str, placement: Placement) -> None:
             f"The width of a head must be a multiple of {small.head_dim}, groups must have equally "
             "many heads, and the number of heads must divide the model's width.",
         )
-    sizes = {  # (the shape's number, the number that tiny needs)
+    sizes = {  # (the shape's number, tiny's number)
         "layers": (big.num_layers, small.num_layers),
         "key/value heads": (big.num_kv_heads, small.num_heads),
         "channels (hidden_size)": (big.hidden_size, small.hidden_size + 1),
