@@ -1,4 +1,4 @@
-r"""Our methods beside other programs on the same weights: tokens per second, interleaved prompt by prompt.
+r"""Tokens per second of our methods and of other programs on the same weights, in turns.
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
     python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH

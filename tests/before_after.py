@@ -95,7 +95,7 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
 
 
 def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any]:
-    """The records with other times, failures and answers that differ; one method keeps its pace."""
+    """The records with random times, failures and answers. The method `steady` keeps its pace."""
     spread, failing = rng.choice([0.01, 0.05, 0.2]), rng.choice([0.0, 0.0, 0.03])
     names = sorted({r["method"] for r in records})
     slow = {name: rng.choice([1.0, 1.0, 1.1, 1.5]) for name in names} | {steady: 1.0}

@@ -10,7 +10,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves its core to others
 os.environ.setdefault("SPECBENCH_RUN_SETTINGS", "paper")  # tests must not depend on the machine
-os.environ.pop("HF_HUB_OFFLINE", None)  # a test that is about it sets it
+os.environ.pop("HF_HUB_OFFLINE", None)  # tests that need it set it
 os.environ.pop("HF_DATASETS_OFFLINE", None)
 os.environ.pop("TRANSFORMERS_OFFLINE", None)
 
@@ -37,7 +37,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-# A search for garbage through all objects of the modules takes half a second.
+# Collect garbage rarely, since a full collection takes half a second.
 gc.set_threshold(50_000, 20, 20)
 
 PARTS = {

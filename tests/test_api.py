@@ -182,7 +182,7 @@ def test_a_run_from_python_has_the_commands_default_settings(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert signature(specbench.run).parameters["settings"].default == AUTO
-    assert SpecValues().settings == PAPER  # of recipes
+    assert SpecValues().settings == PAPER  # the default of recipes
     specs: list[RunSpec] = []
 
     def stop(spec: RunSpec, **_: Any) -> None:

@@ -90,7 +90,7 @@ def interval(metric: Value | None) -> Interval:
 
 
 def missing(metric: Value | None) -> str:
-    """The reason why a metric is missing, as it must be."""
+    """The reason of a metric, which must be missing."""
     assert isinstance(metric, Missing), metric
     return metric.reason
 
@@ -155,7 +155,7 @@ def full_run(
 
 
 def _described(method: str) -> dict[str, Any]:
-    """The header of a method, whose spelling may have options with whole numbers."""
+    """The header of a method. Options that are whole numbers become ints."""
     choice = parse_choices([method])[0]
     given = choice.given.items()
     options = {name: int(text) if text.isdigit() else text for name, text in given}

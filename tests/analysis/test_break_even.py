@@ -25,7 +25,7 @@ SERVERS = {
 @pytest.mark.parametrize(
     ("ratios", "expected"),
     [
-        ((1.5, 1.2, 0.8), 8.0),  # half of the way from 4 to 16, in the logarithm
+        ((1.5, 1.2, 0.8), 8.0),  # halfway from 4 to 16 on a logarithmic scale
         ((1.5, 1.0, 0.8), 4.0),
         ((1.25, 0.75, 1.3), 2.0),  # the first crossing
         ((0.9, 1.2, 0.8), 0.0),

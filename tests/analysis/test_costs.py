@@ -1,7 +1,4 @@
-"""Step costs, and the identity `speedup = MAT / step cost`.
-
-The speedup limit set by memory bandwidth.
-"""
+"""Step costs, the identity `speedup = MAT / step cost`, and the limit set by memory bandwidth."""
 
 from dataclasses import astuple, replace
 from typing import Any

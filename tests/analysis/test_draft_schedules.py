@@ -26,7 +26,7 @@ def started(served_run: Run, *arguments: str) -> Run:
     ("load", "rows", "may_be_none"),
     [
         (FOUR, [[1, 1, 3], [2, 64, 0]], True),
-        (FOUR, [[1, 4, 3], [5, 64, 0]], False),  # at most four requests are under way
+        (FOUR, [[1, 4, 3], [5, 64, 0]], False),  # at most four requests are in flight
         (ONE, [[1, 1, 3], [2, 64, 0]], False),
         (AT_RATE, [[1, 4, 3], [5, 64, 0]], True),
         (AT_RATE, [[1, 4, 3], [5, 64, 1]], False),
@@ -67,7 +67,7 @@ def test_a_started_server_that_drafts_nothing_at_a_load_needs_a_schedule(
     ("software", "counts", "reason"),
     [
         ("TensorRT-LLM 1.4.0", [DRAFTING, DRAFTING, {}, {}], "no drafts after request 2"),
-        ("TensorRT-LLM 1.4.0", [{}] * 4, ""),  # without its option for counts
+        ("TensorRT-LLM 1.4.0", [{}] * 4, ""),  # started without the option for counts
         ("other", [DRAFTING, DRAFTING, {}, {}], ""),
     ],
 )

@@ -52,10 +52,7 @@ def of_answers(
 
 
 def by_states(method: str, states: str) -> Run:
-    """A run with an answer per digit of `states`:
-
-    1 stands for an answer with drafts, 0 for one without.
-    """
+    """A run with an answer per digit of `states`. 1 is an answer with drafts, 0 one without."""
     return of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
 
 
@@ -146,7 +143,7 @@ def test_a_method_of_an_unknown_kind_that_drafted_in_every_step_and_then_no_more
 ):
     metrics = measured(by_states("team-b", "11100"))
     assert metrics.overall["team-b", 0.0].mat == Missing("no drafts after request 3")
-    looked_up = [{"num_drafts": 2, "num_accepted": 6}] * 3  # of four steps
+    looked_up = [{"num_drafts": 2, "num_accepted": 6}] * 3  # in four steps
     metrics = measured(of_answers("team-b", [*looked_up, SILENT]))
     assert number(metrics.overall["team-b", 0.0].mat) == pytest.approx(40 / 22)
 

@@ -1,6 +1,6 @@
 """Passes and runs are a second random effect beside prompts.
 
-Plans count the prompts and passes that show a difference. Regressions are tested for significance.
+A plan has the prompts and passes that show a difference. Regressions are tested for significance.
 """
 
 import math
@@ -170,7 +170,7 @@ def test_a_plan_has_the_fewest_prompts_or_none_if_passes_differ_by_more() -> Non
 
 
 def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> None:
-    """Simulated with the plan's number of prompts: 80 % of the tests find 10 %."""
+    """With the plan's number of prompts, 80 % of simulated tests find a difference of 10 %."""
     num_units = 5
     needed = PILOT.prompts_for(0.10, num_units)
     assert needed is not None

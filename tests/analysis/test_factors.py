@@ -104,7 +104,7 @@ def test_total_times_leave_prefill_inside_cost() -> None:
     steps = sum(row.steps for row in method.values())
     assert not product.has_prefill
     assert effects(product)[COST] == pytest.approx(base_wall_s / emitted * steps / wall_s)
-    assert effects(product)[PREFILL] == pytest.approx(1)  # equal tokens: nothing is left of it
+    assert effects(product)[PREFILL] == pytest.approx(1)  # answers are equally long
     assert product.remainder == pytest.approx(1, abs=1e-9)
 
 
@@ -236,7 +236,7 @@ def _eagle(name: str, *, is_baseline: bool) -> Rows:
         turns = zip(choice["idxs"], choice["new_tokens"], choice["wall_time"], strict=True)
         for turn, (index, num_tokens, wall_s) in enumerate(turns):
             key = RequestKey(0.0, "mt_bench", str(answer["question_id"]), turn, 0)
-            if is_baseline:  # the index is of the last token
+            if is_baseline:  # its index is that of the last token
                 rows[key] = Answer(index + 1, wall_s, first_tokens=0, source_tokens=index)
             else:
                 rows[key] = Answer(num_tokens, wall_s, steps=index + 1, first_tokens=0)

@@ -1,4 +1,4 @@
-"""The steps and the MAT that follow from a server's counters of blocks and counts of answers."""
+"""Steps and MAT of servers, from counters per block or from counts per answer."""
 
 import re
 from collections.abc import Mapping, Sequence

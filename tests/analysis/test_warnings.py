@@ -34,7 +34,7 @@ def run(
     has_clocks: bool = False,
     machine_in: str = "",
 ) -> RunMetrics:
-    """Two tasks, one after the other; `pace` of (method, place) scales the seconds of a step.
+    """Two tasks, one after the other. `pace(method, place)` scales the seconds of a step.
 
     `machine_in` is the field of a record that distinguishes the first half of each task's samples
     from the second.
@@ -86,7 +86,7 @@ def test_a_second_machine_that_is_slower_is_no_throttled_one(machine_in: str) ->
 
 
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
-    """Every fifth completion of a method takes three times as long, the sum 1.4 times."""
+    """Every fifth completion of PLD takes three times as long, so all together take 1.4 times."""
 
     def pace(method: str, place: int) -> float:
         is_fifth = place // 2 % 5 == 0
@@ -163,7 +163,7 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
     assert eagle == pytest.approx(pld)
     cells = [metrics.cell(method, 0.0, "gsm8k") for method in ("pld", "eagle")]
     counts = [(cell.num_done, cell.num_failed, cell.num_samples) for cell in cells]
-    assert counts == [(16, 0, 12), (12, 4, 12)]  # of all completions, and of those compared
+    assert counts == [(16, 0, 12), (12, 4, 12)]  # only 12 requests are compared
     without_failures = measure(survivors_run(num_failed=0))
     assert eagle > number(without_failures.overall["pld", 0.0].speedup)
     (warning,) = warnings_of(metrics, "survived")

@@ -67,9 +67,9 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
 
 
 def twins(factor: float) -> tuple[Run, ToyModel, int]:
-    """A run whose method has another token in one place, the model, and the place.
+    """A run, its model, and the position where the method's token is not vanilla's.
 
-    The other token's logit is `factor` times the logit of vanilla's token.
+    The logit of the method's token is `factor` times the logit of vanilla's.
     """
     llama = random_llama(layers=2)
     target = Target(llama)

@@ -94,8 +94,8 @@ def chain_outcomes(rule: Rule, num_chains: int, seed: int) -> Outcomes:
         rule(tree, logits, Sampler(CHAIN.sampling, torch.device("cpu"), seed))
     (call,) = select.call_args_list
     _, accepted, next_ids = call.args
-    # A row per chain, a column per depth: the node's token, True if it may follow its parent, and
-    # the token that the rule chose after it.
+    # Each is [chains, depths]: the tokens of the nodes, True if they may follow their parents, and
+    # the tokens that the rule chose after them.
     tokens, is_accepted, chosen = (
         by_node.view(-1, 3).numpy() for by_node in (tree.tokens, accepted, next_ids)
     )

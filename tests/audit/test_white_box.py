@@ -1,4 +1,4 @@
-"""The white-box audit finds bugs that two samples of tokens would not show, and no others."""
+"""The white-box audit finds bugs that samples of tokens do not show, and blames no sound method."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_an_answer_without_a_step_has_no_bits_to_compare(tmp_path: Path) -> None
 def test_no_method_is_blamed_for_a_deviation_of_the_engines_own_steps(
     is_exact: int, is_failed: bool
 ) -> None:
-    """Of 2,154 sampled rows of an honest method, one deviated by 40.6 epsilons; 33.7 passed."""
+    """Of 2,154 sampled rows of a sound method, one deviated by 40.6 epsilons. 33.7 are allowed."""
     epsilon = EPSILON["bfloat16"]
     deviations = np.array([3.0, 40.6, 8.0]) * epsilon
 

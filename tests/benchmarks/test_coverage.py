@@ -25,9 +25,9 @@ ONCE, THREE, FIVE, RUNS = DESIGNS
 @pytest.mark.parametrize(
     ("design", "noise", "least", "most", "claims"),
     [
-        (ONCE, "no other noise", 0.88, 1, 0),  # prompts, but no machine; nothing is claimed
+        (ONCE, "no other noise", 0.88, 1, 0),  # one pass supports no claims
         (ONCE, "passes differ by 5 %", 0, 0.75, 0),
-        (THREE, "no other noise", 0.88, 1, 0.14),  # of 60 runs, at 5 %: once in a thousand times
+        (THREE, "no other noise", 0.88, 1, 0.14),  # at a rate of 5 %, more is 0.1 % likely
         (THREE, "load that comes and goes", 0.88, 1, 0.14),
         (THREE, "bursts", 0.88, 1, 0.14),
         (THREE, "passes differ by 5 %", 0.86, 1, 1),

@@ -75,7 +75,7 @@ def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones
     said = capsys.readouterr().out
     assert "later waits for the next call." in said
     assert "Required rows not complete: hanging, later" in said
-    every[2:] = []  # the rows left are complete, or need not be
+    every[2:] = []  # the remaining rows are complete or optional
     assert main([*call, "8"]) == 0
     assert "quick: " not in capsys.readouterr().out
 

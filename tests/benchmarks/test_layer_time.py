@@ -1,7 +1,7 @@
 """benchmarks/layer_time.py: a table, a line of JSON for each measurement, and failures.
 
-`benchmarks.step_cost`: its table. Other programs that are compared with: the same answers, fair
-turns, and shares of the idle machine.
+The table of benchmarks/step_cost.py has all numbers of rows. In benchmarks/peers.py, programs take
+fair turns, complete equally many tokens, and have shares of their speed on the idle machine.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Further user errors, besides mistakes.txt, end with one message with the fix and exit code 2."""
+"""User errors that are not in mistakes.txt end with exit code 2 and one message with the fix."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
 
 
 def see(monkeypatch: pytest.MonkeyPatch, device: str, num: int, **torch: str) -> dict[str, str]:
-    """The first findings of doctor on this device with these facts of torch."""
+    """The first `num` findings of doctor on this device, if torch has these properties."""
     facts = environment.capture()
     facts = structs.replace(facts, torch=structs.replace(facts.torch, **torch))
     monkeypatch.setattr(environment, "capture", lambda: facts)

@@ -35,7 +35,7 @@ def test_one_pass_is_labelled_wherever_its_intervals_stand(
     assert label in " ".join(said.out.split())
     for form in ("markdown", "csv", "html", "json"):
         assert label in specbench("report", "one", "--format", form).out, form
-    assert read_run(Path("one")).header.spec.values.repeats == 1  # and not tiny's three
+    assert read_run(Path("one")).header.spec.values.repeats == 1  # not 3, the default for tiny
 
 
 def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(

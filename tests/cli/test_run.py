@@ -116,7 +116,7 @@ def test_resume_goes_on_with_the_newest_unfinished_run_and_keeps_what_it_has(
     after = read_run(path)
     assert (after.header.status, len(after.records)) == ("complete", 3 * 6)
     assert after.header.created == before.header.created
-    assert {"method", "prompts"} <= {*after.header.spec.given}  # also if they are given once
+    assert {"method", "prompts"} <= {*after.header.spec.given}  # though given only at first
     assert after.records[: len(before.records)] == before.records
 
 

@@ -1,7 +1,7 @@
-"""Replayed steps equal eager steps: padding, buckets, every method.
+"""Replayed steps equal eager steps, with padding, in all buckets and for every method.
 
-Steps of models that run transformers' own forward, replayed as graphs.
-Captured functions neither copy from the host nor wait for the device.
+Models that run transformers' own forward are replayed, too. Captured functions neither copy from
+the host nor wait for the device.
 """
 
 import warnings

@@ -152,8 +152,8 @@ def test_a_draft_model_draws_each_token_in_one_replay(sampling: Sampling, tmp_pa
     answers = completed(target, "sps", tmp_path, sampling)
     num_drafted = sum(sum(done.num_nodes) - len(done.steps) for done in answers)
     num_steps = sum(len(done.steps) for done in answers)
-    # A prefill runs the target, and then the rule. The draft model's gives the first draft token
-    # of an answer.
+    # Each answer adds two replays: the target's prefill, and the rule. The draft model's prefill
+    # is the replay that drafts the answer's first token.
     assert counting.num_replays == num_drafted + num_steps + 2 * len(answers)
 
 

@@ -1,6 +1,6 @@
-"""A target whose layers are spread over two GPUs. Tensors have only shapes and devices.
+"""A target whose layers are spread over two GPUs, and models made from a source of tensors.
 
-Models that are made from a source of tensors.
+Tensors on the GPUs have only shapes and devices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -122,7 +122,7 @@ def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.Monk
     expected = plain.prefill([1, 2, 3])
     sent.clear()
     assert torch.equal(both.prefill([1, 2, 3]).logits, expected.logits)
-    assert len(sent) == 2 * (NUM_LAYERS + 4)  # arguments and keywords of all that is placed
+    assert len(sent) == 2 * (NUM_LAYERS + 4)  # positional and keyword arguments of each module
 
 
 def test_a_folder_is_given_to_transformers_with_the_device_of_each_layer(

@@ -90,7 +90,7 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
 
 
 def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
-    """bitsandbytes repacks weights on a CPU when it is asked to, and they then differ."""
+    """On a CPU, bitsandbytes repacks weights that it is asked to save, which changes them."""
 
     class Packed(nn.Linear):
         def _save_to_state_dict(self, *args: Any) -> None:

@@ -241,9 +241,9 @@ NEEDS = Needs(hidden=True, layer_inputs=(0, 2), all_prompt_positions=True)
 def test_a_tree_has_the_tokens_of_generate_and_the_logits_and_states_of_plain_forwards(
     model_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Step by step and, if the model runs its own forward, replayed as a graph.
+    """Trees run step by step and, if the model runs its own forward, replayed as a graph.
 
-    Heads read the final hidden states, which the head turns into logits, and inputs of layers.
+    Heads read the inputs of layers, and the final hidden states that give the logits.
     """
     if model_type not in CONFIG_MAPPING:
         pytest.skip(f"this release of transformers has no {model_type}")

@@ -180,7 +180,7 @@ GEMMA_3N: dict[str, Any] = {
 
 @dataclass
 class Reading:
-    """A method whose drafter needs these of the target's outputs."""
+    """A method whose drafter has these needs."""
 
     needs: Needs
 

@@ -23,7 +23,7 @@ TASKS = "gsm8k,alpaca"
 
 @dataclass(frozen=True)
 class Installed:
-    """An engine, its name of the model, and every method that it can run.
+    """An engine, its name for the model, and every method that it can run.
 
     Without a `command`, specbench finds the engine itself.
     """

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
-    """The requests of a run with responses: about the server, answers of each end, refusals."""
+    """The exchanges of a run: facts about the server, answers of each endpoint, and refusals."""
     protocol = server.properties.protocol
     root, model = server.properties.header.url, server.properties.header.model
     prompt, hello = setup.codec.render(ASKED), setup.codec.render(HELLO)

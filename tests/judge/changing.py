@@ -47,7 +47,7 @@ def slower(run: Run, factors: Mapping[str, float]) -> Run:
 
 
 def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> Run:
-    """The run at each of these numbers of requests at once, with the methods slowed as given."""
+    """The run at several loads (requests at once), each with the factors that slow its methods."""
     records = [
         replace(record, key=replace(record.key, concurrency=load))
         for load, factors in loads.items()

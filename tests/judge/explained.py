@@ -1,4 +1,4 @@
-"""The only explanation of a list, and the effects of its factors."""
+"""Helpers for explanations: the only one in a list, and the effects of its factors."""
 
 from specbench.judge.explanation import Explanation
 

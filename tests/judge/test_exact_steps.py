@@ -115,7 +115,7 @@ def test_an_answer_after_another_dialogue_is_no_pair(method: str, texts: list[st
 
 @pytest.mark.parametrize("name", ["amd-epyc-2-cores", "smollm2-135m-cpu"])
 def test_recorded_passes_are_equal(name: str) -> None:
-    """No honest pair of passes differs, for methods that now say that their drafts repeat."""
+    """No two passes differ, if the header says which methods repeat their drafts."""
     run = read_run(RECORDED / name)
     methods = run.header.methods
     header: dict[str, Any] = {

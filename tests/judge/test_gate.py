@@ -98,7 +98,7 @@ def out_of_memory(record: Record) -> Record:
 
 
 def gone(record: Record) -> None:
-    """No record in place of this one."""
+    """Remove the record."""
 
 
 FEW = samples_of("gsm8k", 4)

@@ -214,7 +214,7 @@ def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
     chromium.resize(1280)
     chromium.open(site / "index.html")
     assert "measured on 2 machines in 4 runs" in chromium.run("return document.body.innerText")
-    for table in ("machines", "rates"):  # of the run with the most samples on a machine
+    for table in ("machines", "rates"):  # a machine's run with the most samples
         row = f"return document.querySelector('#{table} tbody tr').innerText"
         assert "n 12" in chromium.run(row) and "n 2" not in chromium.run(row)
     all_rows = data(site)["rows"]

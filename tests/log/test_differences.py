@@ -72,7 +72,6 @@ def drafter(files: dict[str, Any]) -> dict[str, Any]:
 
 
 def whats(found: Sequence[Difference]) -> list[str]:
-    """The names of what differs."""
     return [difference.what for difference in found]
 
 

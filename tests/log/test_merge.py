@@ -248,7 +248,7 @@ def with_longer_prefills(run: Run, seconds: float) -> Run:
 
 
 def copies() -> dict[str, list[Run]]:
-    """For each disguise, two runs. One has measurements of the other, with the same times."""
+    """Two runs for each disguise, one of which repeats measurements and times of the other."""
     both = replace(merged([FIRST, run_of([3, 4], "rest")]), path=None)
     backwards = replace(both, records=both.records[::-1])
     shorter = replace(FIRST, records=FIRST.records[1:])

@@ -87,4 +87,4 @@ def test_every_field_is_documented_with_its_meaning(kind: str) -> None:
     for name, about in json_schema(kind)["$defs"].items():
         for field, schema in about["properties"].items():
             row = rf"{field}` \|[^|]*\| {re.escape(schema['description'])} \|"
-            assert name == "SpecValues" or re.search(row, text), row  # values: by run -h
+            assert name == "SpecValues" or re.search(row, text), row  # `run -h` has these

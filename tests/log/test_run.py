@@ -131,7 +131,7 @@ def test_runs_that_only_one_side_has_are_named() -> None:
 
 def test_pools_are_paired_run_by_run_and_pass_by_pass() -> None:
     def growing(record: Record) -> Record:
-        """The record, in whose run each pass takes twice as long as the previous one."""
+        """The record, slowed so that each pass takes twice as long as the previous one."""
         factor = 2.0**record.key.repeat
         prefill_s, decode_s = record.prefill_s or 0, record.decode_s or 0
         return replace(record, prefill_s=factor * prefill_s, decode_s=factor * decode_s)

@@ -209,7 +209,7 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     assert not [*find_time_faults(answers[: 2 * LEAST_ANSWERS - 2], threads)]
     several_sizes = [replace(answers[1], num_nodes=(3, 9)), *answers]
     assert not [*find_time_faults(several_sizes, threads)]
-    trial = {"2": 0.015}  # of both methods, whose trees have as many rows
+    trial = {"2": 0.015}  # for both methods: their trees are equally large
     shared = replace_part(threads, method_step_s={"pld": trial, "sps": trial})
     assert not [*find_time_faults(answers, shared)]
 

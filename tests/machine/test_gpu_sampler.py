@@ -1,7 +1,4 @@
-"""GPU counters of a run, from a fake driver.
-
-The share of the processor that other programs take during a run.
-"""
+"""GPU counters of a run, from a fake driver, and the processor time that other programs take."""
 
 import itertools
 import os
@@ -43,7 +40,7 @@ def sampled(nvml: FakeNvml, times: int = 50, **options: Any) -> GpuSampler:
 def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
     clocks = itertools.cycle([1000, 1000, 2000, 2000])  # processor and memory in turn
     use = sampled(FakeNvml(nvmlDeviceGetClockInfo=lambda *_: next(clocks)), 2).describe()
-    assert str(use.sm_clock_mhz) == "Span(min=1000.0, mean=1500.0, max=2000.0)"  # also in a file
+    assert str(use.sm_clock_mhz) == "Span(min=1000.0, mean=1500.0, max=2000.0)"
     assert use.power_w == Span(min=300, mean=300, max=300)
     assert use.temperature_c is not None and use.temperature_c.max == 40
     assert use.memory_used_bytes is not None and use.memory_used_bytes.max == 7

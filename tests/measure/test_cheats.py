@@ -48,7 +48,7 @@ def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
     run = cheating_run(name, tmp_path / "run", repeats=2 if name in REMEMBERING else 1)
     assert all(record.is_ok for record in run.records)
     keys = {warning.key for warning in warnings(measure(run, Bootstrap(10)))}
-    # Steps look fast, too, beside a slower vanilla and by a clock that was stopped.
+    # Steps also look fast if vanilla is slowed, or if the clock is stopped.
     others = {"fast_step"} if name in ("slows vanilla by 30 %", "stops the clock") else set()
     assert (keys & {key for key, _ in NAMED.values()}) - others == {warning} - {""}
     gate = check(run, honest, Allowed(speed="never"))

@@ -197,7 +197,7 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
 
 
 def reporting(pld: Mapping[str, Any] | None = None, **environment: Any) -> Change:
-    """A change to a worker's report: these values of PLD and of the environment."""
+    """A change to a worker's report: new values in PLD's header and in the environment."""
 
     def change(report: WorkerReport) -> WorkerReport:
         about = report.about

@@ -74,7 +74,7 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
 def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
     """Otherwise a search through all objects could take a fifth of a second in any sample."""
     target = Target(random_llama())
-    gc.unfreeze()  # what a command has frozen before
+    gc.unfreeze()  # what earlier commands froze
     with engine_backend(target, {}) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         assert gc.get_freeze_count() > 100_000

@@ -1,7 +1,7 @@
 """The runner, with a backend that needs no model.
 
-The order of methods is seeded, and balanced over places and neighbours. Memory across prompts is
-kept within a repeat.
+The order of methods is seeded, and balanced over places and neighbours. Methods keep what they
+remember across the prompts of a repeat.
 """
 
 from __future__ import annotations

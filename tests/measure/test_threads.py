@@ -1,4 +1,4 @@
-"""Numbers of CPU threads are the user's, those of the resumed run, or the fastest for each step."""
+"""The number of CPU threads is the user's, the resumed run's, or the fastest for each step."""
 
 import os
 import random

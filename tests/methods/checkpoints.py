@@ -109,8 +109,8 @@ def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
 def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **changes: Any) -> Path:
     """An EAGLE-3 head over a draft vocabulary, by default two thirds of the target's.
 
-    Its config names the first three layers, or as many as there are. `None` as that field leaves
-    the choice to the formula.
+    Its config names the first three layers, or all if there are fewer. If that field is None, the
+    formula chooses the layers.
     """
     hidden, vocab = target.config.hidden_size, target.vocab_size
     draft_vocab = draft_vocab or vocab - vocab // 3

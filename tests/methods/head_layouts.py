@@ -65,7 +65,7 @@ def speculators(layer: str = "llama", **changes: Any) -> Layout:
 
 
 MODELOPT = {
-    IDS: [1, 3, 4],  # outputs, of the formula's layers
+    IDS: [1, 3, 4],  # the formula's layers, by their outputs
     "use_aux_hidden_state": True,
     "use_last_layernorm": True,
     "use_mtp_layernorm": False,
@@ -159,7 +159,7 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
     flat = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": size, **layout.flat}
     if layout.layer_section:
         rope = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
-        for default in ("rms_norm_eps", "hidden_act"):  # left out, as the package does
+        for default in ("rms_norm_eps", "hidden_act"):  # the package omits these
             sizes.pop(default)
         dim = sizes["hidden_size"] // sizes["num_attention_heads"]
         nested = {**sizes, "head_dim": dim, "rope_parameters": rope, **layout.nested}

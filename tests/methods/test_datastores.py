@@ -27,7 +27,7 @@ from tests.support.weights import build
 
 
 def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
-    """How often each path follows the longest context that occurs, counted by brute force."""
+    """Count by brute force the paths that follow the longest context that occurs."""
     counts: Counter[Tokens] = Counter()
     for span in range(options.max_span, options.min_span - 1, -1):
         context = text[-span:]
@@ -65,7 +65,7 @@ def test_drafts_are_among_those_that_the_official_rules_allow(
         least_count = ascending_counts[-num_tokens]
         assert all(counts[path] >= least_count for path in drafted)
 
-        # A path costs its distinct tokens. The dearest paths are dropped until the rest fits.
+        # A path costs its distinct tokens. The costliest paths are dropped until the rest fits.
         cost = {path: len(set(path)) for path in counts}
         total = sum(cost[path] for path in drafted)
         assert total <= num_tokens

@@ -79,7 +79,7 @@ def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Ite
     for text in texts:
         if not text.replace(".", "").replace("_", "").isalnum() or text.endswith("."):
             continue
-        # A text that is not a module of the package that begins the f-string does not name one.
+        # A text names a module only if the package at the f-string's beginning has that module.
         begun = [prefix + text for prefix in prefixes if prefix]
         named = [n for n in begun if not (_module_of(n, modules) or "").endswith(".__init__")]
         for name in (text, *named):

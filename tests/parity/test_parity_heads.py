@@ -154,9 +154,9 @@ def assert_near(our_numbers: torch.Tensor, official_numbers: list[float]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
 def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
-    """At temperature 1, means agree within three standard errors, over two seeds against eight.
+    """At temperature 1, the mean of two seeds is within three standard errors of the official mean.
 
-    The official seeds show how much the mean of a seed varies.
+    The official mean is over eight seeds, which also show how much the mean of a seed varies.
     """
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, our_mats = build(name), []

@@ -109,7 +109,7 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
 
 
 def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[int, str]:
-    """The exit code and output of a command that gets a signal once it has more records."""
+    """Signal a command after six more records. Returns its exit code and output."""
     least, process = num_lines(folder) + 6, nodes.specbench(*words)
     wait_for(lambda: num_lines(folder) >= least, process)
     process.send_signal(number)

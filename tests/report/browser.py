@@ -54,7 +54,7 @@ class Browser:
         return self._post("execute/sync", {"script": script, "args": []})
 
     def wait_for_frames(self) -> None:
-        """Return after two frames, when sizes were observed and what depends on them is drawn."""
+        """Wait for two frames, after which everything that depends on sizes is drawn."""
         script = (
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));"
         )

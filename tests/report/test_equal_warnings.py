@@ -54,7 +54,7 @@ def test_a_warning_of_all_runs_stands_once_and_of_some_with_their_names() -> Non
 
 @pytest.mark.parametrize("key", [key for key, entry in _texts().items() if "several" in entry])
 def test_every_text_for_several_methods_is_complete(key: str) -> None:
-    """No number of it is missing, and none is shown as a list."""
+    """The text has all numbers, and shows none as a list."""
     findings = [
         {
             "method": method,

@@ -87,7 +87,7 @@ def many_tasks() -> Run:
 
 
 def every_table() -> Iterator[tuple[str, Report]]:
-    """The tables that have to fit: those of made runs, of a run by `auto`, and of recorded runs."""
+    """The tables that must fit: of hand-made runs, of a run with `auto`, and of recorded runs."""
     for make in (*EVERY_RUN, odd_names, chosen_by_auto, many_tasks):
         yield make.__name__, make_report(make(), Bootstrap(50))
     auto = make_report(chosen_by_auto(), Bootstrap(50))

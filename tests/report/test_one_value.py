@@ -82,7 +82,7 @@ def rows(document: str, label: str) -> list[str]:
 
 
 def under(heading: str, document: str, label: str) -> list[str]:
-    """The texts of a terminal's rows with this label that end below the last such heading."""
+    """The texts below a heading of a terminal's tables, in the rows with this label."""
     cells, end = [], -1
     for line in document.splitlines():
         if heading in line and line.startswith("Method"):
@@ -95,7 +95,7 @@ def under(heading: str, document: str, label: str) -> list[str]:
 
 
 def renderings(report: Report) -> dict[str, str]:
-    """The texts of all formats, and of both forms of the terminal with labels on one line."""
+    """The report in all formats, and in both terminal forms with each label on one line."""
     bare = replace(report, plots=())  # drawing takes longer than everything else
     documents = {form: render(bare, form) for form in ("csv", "html", "json", "latex", "markdown")}
     with patch("specbench.report.layout._MOST_LABEL", 99):

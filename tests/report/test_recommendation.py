@@ -1,4 +1,4 @@
-"""What a report recommends by the tests of the ranking, or why it recommends nothing."""
+"""Recommendations of a report, which follow the ranking's tests, or the reason that it has none."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -53,7 +53,7 @@ def chosen(
 ) -> Any:
     """The options that EAGLE-2 gets if a step takes the target's time plus the drafts'.
 
-    `noise` has factors of the first trials by nodes.
+    `noise` maps numbers of nodes to factors for the first trials.
     """
     (method,) = parse_methods([spelling])
     tried: list[int] = []

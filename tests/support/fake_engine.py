@@ -3,7 +3,7 @@
 `python fake_engine.py serve MODEL --port P [--fail METHOD] [--die-at N]` also takes flags of vLLM;
 the speculative configuration decides what it accepts. It starts a child, as engines do. With
 --counts it counts drafts and accepted tokens by position. With flags of SGLang or llama.cpp it
-answers as these; a request to llama.cpp may name the size of its drafts.
+answers as that engine does. A request to llama.cpp may name the size of its drafts.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main() -> None:
 
     async def end(app: web.Application) -> None:
         child.terminate()
-        child.wait()  # else it waits for init, and the keeper with it
+        child.wait()  # or else the keeper waits until init reaps it
 
     stub.answer, loop, app = answer, asyncio.new_event_loop(), stub.app()
     app.on_cleanup.append(end)

@@ -85,7 +85,7 @@ def _subtracted(residual: str, q: Tensor, q_of_first_sibling: Tensor) -> Tensor:
 def right_in_small_trees(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, most: int, of: str
 ) -> Tensor:
-    """The bonus is the best token in trees with more nodes, or deeper, than a number."""
+    """The bonus is the best token in trees with more than `most` nodes, or deeper than `most`."""
     size = tree.num_nodes if of == "nodes" else tree.layout.max_depth
     on_path, tokens, next_ids = lossless(tree, logits, sampler)
     if size > most and not sampler.sampling.is_greedy:

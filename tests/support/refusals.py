@@ -14,7 +14,7 @@ def error_with(
 ) -> Iterator[None]:
     """Fail unless the block raises this error.
 
-    Its message has the words and what the pattern `match` finds, and its hint has `hint`.
+    Its message contains the words and matches the pattern `match`. Its hint contains `hint`.
     """
     with pytest.raises(error, match=match or None) as caught:
         yield

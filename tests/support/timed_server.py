@@ -22,7 +22,7 @@ WORD = " tea"
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """An answer that was sent, in seconds since the request arrived."""
+    """An answer, and the times at which it was sent, in seconds since the request arrived."""
 
     prompt: str
     accepted: Sequence[int]

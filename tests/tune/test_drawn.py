@@ -74,7 +74,7 @@ def test_several_seeds_give_several_answers_to_a_prompt() -> None:
 
 @pytest.mark.parametrize("schedule", ["constant", "heuristic"])
 def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
-    """All cases in which each token of a made-up answer is accepted or not, one by one."""
+    """The expected values equal sums over all cases in which each token is accepted or not."""
     chances = [0.9, 0.25, 1.0, 0.5, 0.0, 0.7]
     num_first = 2
     end = len(chances) + 2

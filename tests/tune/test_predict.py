@@ -170,7 +170,7 @@ def test_a_curve_of_other_work_is_refused_with_both_values(
 def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(profiled: Profile) -> None:
     model = CostModel(planted(profiled))
     without_draft = Step(emitted=1, rows=1, before=0, times=1)
-    for count in (0, 1):  # of one token, or of two: a step without room for a draft
+    for count in (0, 1):  # one token, or two: no room for a draft
         walk = Walk("gsm8k/1/0", 9, (without_draft,) * count)
         for label in DRAFTS:
             options = {"depth": 2, "top_k": 2}

@@ -56,7 +56,7 @@ def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
     layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
     queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
     seen_rows = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
-    queries += 3 * rows[seen_rows, : heads.dim].repeat(1, group)  # each query has a key added
+    queries += 3 * rows[seen_rows, : heads.dim].repeat(1, group)  # each looks for a key
     cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
     masks = [
         TreeMask(

@@ -1,4 +1,4 @@
-"""Runs with random numbers: its rule names each cheat, and no rule names anything honest."""
+"""Runs with random numbers: each cheat is named by its rule, and honest methods by none."""
 
 from pathlib import Path
 from random import Random

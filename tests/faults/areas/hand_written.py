@@ -54,7 +54,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _odd(random: Random, record: Record) -> Record:
-    """The record with other values, all of which its fields may have."""
+    """The record with other values, each of which is possible for its field."""
     if random.random() < 0.2:
         return Record(record.key, "error", 3, seed=record.seed, error="no memory")
     lengths = tuple(random.choice((1, 1, 2, 9)) for _ in range(random.choice((0, 1, 5, 300))))

@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, kills, a full disk.
 
-The compiled operations are used. On a full disk, torch's may be used instead, with the reason. Each
-attack runs in its own process, because a truncated library would end the process.
+The compiled operations are used. If the disk is full, torch's may be used, and the reason is given.
+Each attack runs in its own process, because a truncated library would end the process.
 """
 
 import json
@@ -66,10 +66,7 @@ def _pick(folder: Path, cc: Path, limit: int) -> None:
 
 @cache
 def _compiler() -> Path:
-    """A quick compiler.
-
-    All attacks use the same one, since a library belongs to its compiler's path.
-    """
+    """A quick compiler. All attacks share it, since a library depends on its path."""
     place = Path(tempfile.mkdtemp(prefix="fault-native-"), "cc")
     place.write_text(COMPILER.format(library=_made_by(Path(compiler()[0]))))
     place.chmod(0o755)

@@ -22,7 +22,7 @@ def attack(random: Random, folder: Path) -> None:
     file = folder / "odd" / random.choice(FILES)
     if random.random() < 0.2:
         damage.replace_file(random, file)
-        if file.is_fifo():  # run files are no pipes, on which a command would wait for a writer
+        if file.is_fifo():  # a command would wait for a writer
             file.unlink()
     else:
         for _ in range(random.randint(1, 3)):

@@ -148,10 +148,8 @@ def _trained(until: int) -> Path:
     def plan(schedule: Schedule, log: LineFile, **named: object) -> TrainingPlan:
         return TrainingPlan(schedule, log, save_every=SAVE_EVERY, on_log=stop)
 
-    with (
-        patch.object(command, "TrainingPlan", plan),
-        suppress(AssertionError),
-    ):  # of the exit code 130
+    # The command ends with exit code 130, which `specbench` does not allow.
+    with patch.object(command, "TrainingPlan", plan), suppress(AssertionError):
         specbench(*_words(is_resumed=False), folder=folder)
     return folder / "head"
 

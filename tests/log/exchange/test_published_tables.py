@@ -71,7 +71,7 @@ def test_the_figures_of_answers_are_those_of_convert(name: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [
-        # by their own names: the copies here have no paths of the publisher's machine
+        # Files are found by name, since the copies lack the paths of the publisher's machine.
         ("draftbench", "draftbench/qwen25-72b.json"),
         ("inferencex", "inferencex/*.yaml"),
         ("vllm_study", "vllm-sglang-study/*.json"),

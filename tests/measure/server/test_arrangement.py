@@ -1,4 +1,7 @@
-"""Started servers run side by side if memory allows, else in turn. Idle ones may use CPU time."""
+"""Started servers run side by side if memory allows, else in turn.
+
+Servers that use the processor while they are idle are reported.
+"""
 
 import asyncio
 import os
@@ -105,7 +108,7 @@ def test_llama_cpp_takes_what_it_needs_of_a_gpu(
     (tmp_path / "model.gguf").write_bytes(b"0" * 1000)
     both = [replace(asked, model=tmp_path, weights=None) for asked in launches(is_cpu=False)]
     needed_bytes = 2 * (1000 + 5 * 10**8)
-    for num_free, is_enough in ((13 * 10**8, True), (12 * 10**8, False)):  # of which 80 % count
+    for num_free, is_enough in ((13 * 10**8, True), (12 * 10**8, False)):  # 80 % may be used
         free["gpu"] = GpuMemory(num_free, 10**10)
         expected = Arrangement(is_enough, needed_bytes, num_free)
         assert arrange(load_engine("llamacpp"), both, ()) == expected

@@ -18,7 +18,7 @@ COUNTERS = {
 def counting(*, num_drafting: int, num_of_others: int = 0) -> Stub:
     """A server with counters that drafts only for its first `num_drafting` requests.
 
-    Beside each request, it answers others with `num_of_others` tokens.
+    During each request, it also counts `num_of_others` tokens for other clients.
     """
     stub = Stub("plain", accepted_per_step=(2,), counters=dict(COUNTERS))
 

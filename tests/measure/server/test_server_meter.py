@@ -181,7 +181,7 @@ def test_the_idle_power_is_measured_once_before_the_first_block(
 
 
 def served(uses: Mapping[str, list[dict[str, Any]]]) -> Run:
-    """A run with blocks of two seconds and 44 tokens, each of which used this."""
+    """A run of blocks of two seconds and 44 tokens. `uses` has what each block used, by method."""
     blocks = [
         block(method, ONE, duration_s=2.0, repeat=repeat, use=ServerUse(**use))
         for method, uses_of_method in uses.items()
