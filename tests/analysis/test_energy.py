@@ -69,8 +69,7 @@ def test_answers_of_a_few_ticks_have_none() -> None:
 
 @pytest.mark.parametrize("num", [1, 2])
 def test_an_energy_of_few_prompts_has_no_interval(num: int) -> None:
-    energy = measured(answers(3.0, num))
-    assert estimate(energy).interval is None
+    assert estimate(measured(answers(3.0, num))).interval is None
 
 
 def alone(joules: float | None, num_tokens: int = 10, absent: str = "") -> MethodEnergy:

@@ -32,7 +32,8 @@ def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
     generator = np.random.default_rng([bootstrap.seed, crc32(stream.encode())])
     of_all = ratio.top.sum() / ratio.bottom.sum()
 
-    # effective = 1 / sum of squared shares, a share being the mean of those of top and bottom
+    # effective = 1 / sum of squared shares. A cluster's share is the mean of its shares of the
+    # sums of top and bottom.
     top_shares = ratio.top / ratio.top.sum()
     bottom_shares = ratio.bottom / ratio.bottom.sum()
     shares = top_shares / 2 + bottom_shares / 2
@@ -45,10 +46,12 @@ def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
         drawn = generator.integers(num_clusters, size=num_clusters)
         top = sum(ratio.top[cluster, 0] for cluster in drawn)
         bottom = sum(ratio.bottom[cluster, 0] for cluster in drawn)
-        resamples.append(of_all * (top / bottom / of_all) ** widening)
+        change = top / bottom / of_all
+        resamples.append(of_all * change**widening)
 
     tail = norm.cdf(-t.ppf(0.975, effective - 1))
-    return Interval(*np.quantile(resamples, [tail, 1 - tail]))
+    low, high = np.quantile(resamples, [tail, 1 - tail])
+    return Interval(low, high)
 
 
 def test_a_ratio_is_the_product_of_top_sums_over_the_product_of_bottom_sums() -> None:
@@ -63,10 +66,10 @@ def test_a_ratio_is_the_product_of_top_sums_over_the_product_of_bottom_sums() ->
 def test_the_bootstrap_equals_a_slow_reference(num_clusters: int) -> None:
     ratio = spread(num_clusters, 1)
     bootstrap = Bootstrap(300, seed=5)
-    interval = estimate(ratio, bootstrap, "gsm8k").interval
+    fast = estimate(ratio, bootstrap, "gsm8k").interval
     slow = slow_interval(ratio, bootstrap, "gsm8k")
-    assert interval
-    assert astuple(interval) == pytest.approx(astuple(slow), rel=1e-12)
+    assert fast
+    assert astuple(fast) == pytest.approx(astuple(slow), rel=1e-12)
 
 
 def test_an_interval_is_fixed_by_seed_and_stream() -> None:
@@ -98,7 +101,8 @@ def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interva
     weights = [1.0] * 20 + [1000.0]
     bottom = np.array([weights]).T  # [clusters, 1]
     noise = np.random.default_rng(1).lognormal(0, 0.3, bottom.shape)
-    assert estimate(Ratio(bottom * noise, bottom)).interval is None
+    heavy = Ratio(bottom * noise, bottom)
+    assert estimate(heavy).interval is None
 
 
 def test_degrees_of_freedom_that_are_no_number_give_no_interval() -> None:
@@ -142,10 +146,9 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
 def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     num_clusters: int, sigma: float
 ) -> None:
-    """Answers have very different lengths, heavy-tailed times, and acceptance that varies by
-    sample.
+    """Answers differ widely in length, times have heavy tails, and acceptance varies by sample.
 
-    Runs whose interval is withheld do not count. All runs use the same draws, since their data are
+    Runs without an interval do not count. All runs use the same draws, since their data are
     independent.
     """
     generator = np.random.default_rng(11)
@@ -155,17 +158,18 @@ def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     mat = 2.0
     # E[1 / accepted] = exp(sigma^2 / 2) / mat, for accepted = mat * lognormal(0, sigma)
     truth = base_step_s / step_s * mat * np.exp(-(sigma**2) / 2)
-    hits = num_given = 0
+    num_covered = num_given = 0
     for _ in range(2500):
         tokens = generator.lognormal(4.5, 0.6, num_clusters).clip(8, 512).round()
         accepted = mat * generator.lognormal(0, sigma, num_clusters)
+        num_steps = tokens / accepted
         base_s = tokens * base_step_s * spiked(generator, num_clusters)
-        method_s = tokens * step_s * spiked(generator, num_clusters) / accepted
+        method_s = num_steps * step_s * spiked(generator, num_clusters)
         top = np.stack([base_s, tokens], 1)  # [clusters, 2]
         bottom = np.stack([tokens, method_s], 1)
-        interval = draws.estimate(Ratio(top, bottom)).interval
-        if interval is not None:
+        bounds = draws.estimate(Ratio(top, bottom)).interval
+        if bounds is not None:
             num_given += 1
-            hits += truth in interval
+            num_covered += truth in bounds
     assert num_given > 200
-    assert 0.93 <= hits / num_given <= 0.97
+    assert 0.93 <= num_covered / num_given <= 0.97

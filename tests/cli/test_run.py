@@ -84,8 +84,7 @@ def test_an_output_folder_holds_the_run_and_its_report(
     assert (out / "run.json").is_file() and (out / "report" / "table.md").is_file()
     again = specbench(*call, "--output", out)
     assert (again.code, "holds a run already" in again.err) == (2, True)
-    resumed = specbench(*call, "--output", out, "--resume")
-    assert resumed.code == 0
+    assert specbench(*call, "--output", out, "--resume").code == 0
     assert len(read_run(out).records) == 3 * 6  # three passes
     other = specbench(*call, "--output", out, "--resume", "--seed", 5)
     assert (other.code, "seed is 0 in the run and 5 here" in other.err) == (2, True)

@@ -136,8 +136,7 @@ def test_a_format_without_its_package_is_refused_before_it_is_loaded(
 
 
 def test_a_format_that_transformers_does_not_know_is_refused_by_name(tmp_path: Path) -> None:
-    model = llama(tmp_path)
-    write(tmp_path, model.state_dict(), {"quant_method": "q9"})
+    write(tmp_path, llama(tmp_path).state_dict(), {"quant_method": "q9"})
     with pytest.raises(CheckpointError, match="format q9, which transformers does not know"):
         load_in(tmp_path)
 

@@ -71,8 +71,7 @@ def logits_for(best: list[int], vocab: int = 10) -> Tensor:
 def judged(draft: DraftTree, best: list[int]) -> Verdict:
     """The lossless rule's verdict, where `best` are the target's best tokens after the nodes."""
     logits = logits_for(best)
-    chosen = lossless(draft, logits, sampler())
-    return Verdict.read(chosen)
+    return Verdict.read(lossless(draft, logits, sampler()))
 
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:

@@ -356,8 +356,7 @@ def test_other_work_is_listed_and_not_refused() -> None:
 
 def test_runs_of_one_temperature_each_are_paired_at_both() -> None:
     cold, warm = (full_run(("vanilla", "pld"), temperatures=(t,)) for t in (0.0, 1.0))
-    explanation = explained(cold, warm)
-    assert "temperature: 0 against 1" in explanation.causes(MAT)
+    assert "temperature: 0 against 1" in explained(cold, warm).causes(MAT)
 
 
 def test_methods_of_other_options_or_names_are_paired() -> None:

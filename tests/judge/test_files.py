@@ -131,15 +131,21 @@ def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
 def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
     folder = store(tmp_path / "one", is_audited=False)
     assert "There is no audit" in exclusions(folder)[0]
-    write_audit(folder, stored_audit(failed_audit("pld", 0.0), num_records=4))
-    assert "pld failed the audit at T=0: tokens, surprise" in exclusions(folder)[0]
-    both = failed_audit("vanilla", 0.0), passed_audit("pld", 0.0)
-    write_audit(folder, stored_audit(*both, num_records=4))
-    assert "vanilla failed the audit at T=0" in exclusions(folder)[0]
-    write_audit(folder, stored_audit(passed_audit("vanilla", 0.0), num_records=4))
-    assert "Not judged by the audit: pld at T=0 (not in the audit)." in exclusions(folder)[0]
-    write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=3))
-    assert "There is no audit of these records" in exclusions(folder)[0]
+    audits = {
+        "pld failed the audit at T=0: tokens, surprise": stored_audit(
+            failed_audit("pld", 0.0), num_records=4
+        ),
+        "vanilla failed the audit at T=0": stored_audit(
+            failed_audit("vanilla", 0.0), passed_audit("pld", 0.0), num_records=4
+        ),
+        "Not judged by the audit: pld at T=0 (not in the audit).": stored_audit(
+            passed_audit("vanilla", 0.0), num_records=4
+        ),
+        "There is no audit of these records": stored_audit(passed_audit("pld", 0.0), num_records=3),
+    }
+    for exclusion, audit in audits.items():
+        write_audit(folder, audit)
+        assert exclusion in exclusions(folder)[0]
 
 
 def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:

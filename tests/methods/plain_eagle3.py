@@ -19,8 +19,9 @@ EPS = 1e-6
 @torch.no_grad()
 def layer_inputs(target: Target, token_ids: Sequence[int], layers: Sequence[int]) -> list[Tensor]:
     """Inputs of the layers [n, hidden], from transformers."""
-    states = target.model(torch.tensor([token_ids]), output_hidden_states=True).hidden_states
-    return [states[layer][0] for layer in layers]
+    batch = torch.tensor([token_ids])
+    outputs = target.model(batch, output_hidden_states=True)
+    return [outputs.hidden_states[layer][0] for layer in layers]
 
 
 def rotate(x: Tensor, theta: float) -> Tensor:
@@ -68,9 +69,8 @@ class PlainHead:
         return x / scale * self.tensors[f"{name}.weight"].double()
 
     def fused(self, states: list[Tensor]) -> Tensor:
-        """The head's features [n, hidden]: fc applied to the inputs of the target's layers [n,
-        hidden].
-        """
+        """The head's features [n, hidden]: fc of `states`, inputs of target layers [n, hidden]."""
+        states = [state.double() for state in states]
         if self.switches.get("fc_norm"):
             states = [self.norm(state, f"fc_norm.{layer}") for layer, state in enumerate(states)]
         joint = torch.cat(states, -1)
@@ -79,13 +79,15 @@ class PlainHead:
         return self.linear(joint, "fc")
 
     def attention(self, x: Tensor, name: str, context: Tensor | None = None) -> Tensor:
-        """Causal attention of x [n, input], or non-causal attention with `context` before it."""
-        num_before = 0 if context is None else len(context)
+        """Causal attention of x [n, input], or non-causal attention with `context` before it.
+
+        Returns [n, hidden].
+        """
         rows = x if context is None else torch.cat([context, x])
         dim = len(self.tensors[f"{name}.q_proj.weight"]) // self.num_heads
 
         def heads(projection: str) -> Tensor:
-            """The projected rows [n, heads, dim]."""
+            """The projected rows [rows, heads, dim]."""
             return self.linear(rows, f"{name}.{projection}").unflatten(-1, (-1, dim))
 
         queries = heads("q_proj")
@@ -101,14 +103,15 @@ class PlainHead:
         num_sharing = self.num_heads // keys.shape[1]
         keys = keys.repeat_interleave(num_sharing, 1)
         values = values.repeat_interleave(num_sharing, 1)
-        scores = torch.einsum("ihd,jhd->hij", queries, keys) / dim**0.5
+        products = torch.einsum("ihd,jhd->hij", queries, keys)
+        scores = products / dim**0.5  # [heads, rows, rows]
         if context is None:
             is_seen = torch.ones(scores.shape[1:]).tril().bool()
             scores = scores.masked_fill(~is_seen, -torch.inf)
-        weights = scores.softmax(-1)  # [heads, rows, rows]
+        weights = scores.softmax(-1)
         attended = torch.einsum("hij,jhd->ihd", weights, values)
-        joined = attended.flatten(1)  # [rows, heads * dim]
-        return self.linear(joined[num_before:], f"{name}.o_proj")
+        of_x = attended[-len(x) :].flatten(1)  # [n, heads * dim]
+        return self.linear(of_x, f"{name}.o_proj")
 
     def mlp(self, x: Tensor, name: str) -> Tensor:
         normed = self.norm(x, f"{name}.post_attention_layernorm")
@@ -136,28 +139,30 @@ class PlainHead:
 
         `tokens` [n] follow the rows of `states`, inputs of the target's layers [n, hidden].
         """
-        features = self.fused([state.double() for state in states])
+        features = self.fused(states)
         drafted: list[int] = []
-        log_probs = [0.0]
+        log_probs: list[float] = []
+        log_prob = 0.0  # of the path so far
         for _ in range(num_tokens):
-            outputs = self.outputs(features, tokens)
-            output = outputs[-1:]
+            output = self.outputs(features, tokens)[-1:]
             normed = self.norm(output, "norm")
             logits = self.linear(normed, "lm_head")  # [1, draft vocab]
             best = logits.log_softmax(-1).max(-1)
-            log_probs.append(log_probs[-1] + float(best.values))
-            drafted.append(int(self.target_ids(best.indices)))
+            log_prob += float(best.values)
+            log_probs.append(log_prob)
+            token = self.target_ids(best.indices)  # [1]
+            drafted.append(int(token))
             feature = normed if self.switches.get("norm_output") else output
             features = torch.cat([features, feature])
-            tokens = torch.cat([tokens, torch.tensor(drafted[-1:])])
-        return drafted, log_probs[1:]
+            tokens = torch.cat([tokens, token])
+        return drafted, log_probs
 
     def draft_at_once(self, states: list[Tensor], tokens: Tensor, masks: Tensor) -> list[int]:
         """P-EAGLE's greedy chain of 1 + m tokens, from pairs as in `draft` and from `masks` [m]."""
-        mask_hidden = self.tensors["mask_hidden"].double().view(1, -1)
-        mask_states = mask_hidden.chunk(len(states), -1)  # per layer [1, hidden]
+        mask_hidden = self.tensors["mask_hidden"].view(1, -1)
+        mask_states = mask_hidden.chunk(len(states), -1)  # [1, hidden] per layer
         with_masks = [
-            torch.cat([state.double(), mask_state.expand(len(masks), -1)])
+            torch.cat([state, mask_state.expand(len(masks), -1)])
             for state, mask_state in zip(states, mask_states, strict=True)
         ]
         features = self.fused(with_masks)
@@ -166,8 +171,7 @@ class PlainHead:
 
     def fill_block(self, states: list[Tensor], block: Tensor) -> list[int]:
         """DFlash's greedy tokens for a block of the pending token and masks, one token per mask."""
-        fused = self.fused([state.double() for state in states])
-        context = self.norm(fused, "hidden_norm")
+        context = self.norm(self.fused(states), "hidden_norm")
         x = self.embedding[block]
         for i in range(self.num_layers):
             attended = self.norm(x, f"layers.{i}.input_layernorm")

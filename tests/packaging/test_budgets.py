@@ -65,16 +65,21 @@ def test_a_vague_name_is_counted_where_it_is_used(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ['"s" * (n != 1)', "is_open * [x]", 'f"{n}" * (not x)', "(x,) * bool(y)", '"," * a.is_last'],
+    ("source", "number"),
+    [
+        ('"s" * (n != 1)', 1),
+        ("is_open * [x]", 1),
+        ('f"{n}" * (not x)', 1),
+        ("(x,) * bool(y)", 1),
+        ('"," * a.is_last', 1),
+        ('"-" * 8', 0),
+        ("x * (n != 1)", 0),
+        ("[0] * n", 0),
+        ("rows * is_row", 0),
+    ],
 )
-def test_a_text_times_a_condition_is_counted(source: str) -> None:
-    assert count(source).conditional_products == 1
-
-
-@pytest.mark.parametrize("source", ['"-" * 8', "x * (n != 1)", "[0] * n", "rows * is_row"])
-def test_other_products_are_not_counted(source: str) -> None:
-    assert count(source).conditional_products == 0
+def test_only_a_text_or_a_list_times_a_condition_is_counted(source: str, number: int) -> None:
+    assert count(source).conditional_products == number
 
 
 def test_constants_in_one_statement_are_counted_at_module_level() -> None:

@@ -146,8 +146,7 @@ def test_the_bandwidth_bound_is_drawn_and_described() -> None:
     lines = plot.figure.axes[0].get_lines()
     ends = [line.get_ydata()[-1] for line in lines]  # type: ignore[index]
     assert bound in ends
-    without = plots_of(report_of(nine_methods))["speedup_by_mat"]
-    assert "memory" not in without.caption
+    assert "memory" not in plots_of(report_of(nine_methods))["speedup_by_mat"].caption
 
 
 def texts(picture: Figure) -> list[Text]:

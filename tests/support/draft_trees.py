@@ -9,8 +9,7 @@ from tests.support.devices import CPU
 
 
 def sampler(temperature: float = 0.0, seed: int = 0, top_p: float = 1.0, top_k: int = 0) -> Sampler:
-    sampling = Sampling(temperature, top_p, top_k)
-    return Sampler(sampling, CPU, seed)
+    return Sampler(Sampling(temperature, top_p, top_k), CPU, seed)
 
 
 def tree(tokens: list[int], parents: list[int], num_verify: int | None = None) -> DraftTree:

@@ -77,8 +77,7 @@ def method(request: pytest.FixtureRequest) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="the allocator of Linux is told")
 def test_memory_of_freed_tensors_is_kept() -> None:
     # The program has its own process: memory that earlier tests freed would count here too.
-    returned_bytes = python(RETURNED_BYTES, ROOT)
-    assert int(returned_bytes) < 2**26
+    assert int(python(RETURNED_BYTES, ROOT)) < 2**26
 
 
 def test_steps_lower_the_loss_and_a_stopped_run_goes_on_as_if_whole(

@@ -182,12 +182,14 @@ def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(profiled:
 def test_nothing_is_continued_beyond_what_was_measured(profiled: Profile) -> None:
     small = {SPS: (SIZES[:1], DRAFTS[SPS][1]), EAGLE: (KNOTS[:6], DRAFTS[EAGLE][1])}
     curve = planted(profiled, small)
-    with pytest.raises(UserError, match="Depth: 3, but the cost curve has at most 2"):
-        predict(profiled, curve, ["eagle2:total_tokens=12,depth=3,top_k=2"])
-    with pytest.raises(UserError, match=r"Rows: .*, but the cost curve has at most 2"):
-        predict(profiled, curve, ["sps:num_tokens=20,schedule=constant"])
-    with pytest.raises(UserError, match=r"does not have medusa\. It has sps, eagle2"):
-        predict(profiled, curve, [MEDUSA])
+    messages = {
+        "eagle2:total_tokens=12,depth=3,top_k=2": "Depth: 3, but the cost curve has at most 2",
+        "sps:num_tokens=20,schedule=constant": "Rows: .*, but the cost curve has at most 2",
+        MEDUSA: r"does not have medusa\. It has sps, eagle2",
+    }
+    for setting, message in messages.items():
+        with pytest.raises(UserError, match=message):
+            predict(profiled, curve, [setting])
     short = msgspec.structs.replace(curve, most_context=20)
     with pytest.raises(UserError, match=r"Context: .*, but the cost curve has at most 20"):
         predict(profiled, short, [SPS])

@@ -15,19 +15,21 @@ NUM_PROMPTS = 8
 
 
 def attack(random: Random, folder: Path) -> None:
-    random.choice((_attack_run, _attack_run, _attack_report))(random, folder)
+    attack_files = random.choice((_attack_run, _attack_run, _attack_report))
+    attack_files(random, folder)
 
 
 def _attack_report(random: Random, folder: Path) -> None:
     """Write a report on a disk with too little room, then with enough."""
-    report, command = folder / "report", ("report", run_folder(), "--out", "report")
+    command = ("report", run_folder(), "--out", "report")
     with without_plots():
         with file_size_limit(random.randrange(20_000)):
-            said = specbench(*command, folder=folder)
-        assert "cannot be written" in said.err or not said.code, said.err
-        left = contents(report)
-        assert specbench(*command, folder=folder).code == 0
-    whole = contents(report)
+            limited = specbench(*command, folder=folder)
+        assert "cannot be written" in limited.err or limited.code == 0, limited.err
+        left = contents(folder / "report")
+        unlimited = specbench(*command, folder=folder)
+    assert unlimited.code == 0
+    whole = contents(folder / "report")
     assert left.items() <= whole.items(), "a file is incomplete, or was left behind"
 
 
@@ -36,22 +38,33 @@ def _attack_run(random: Random, folder: Path) -> None:
 
     def answer(request: Request) -> Completion:
         """An answer with a trace of any length."""
-        step = TracedStep((0,), (0.0,), (0,))
-        trace = (step,) * random.randrange(1, 40)
-        return Completion((5, 0), "eos", (Step(1, 1),), 0.1, 0.2, trace=trace)
+        step = TracedStep(parents=(0,), log_probs=(0.0,), path=(0,))
+        num_steps = random.randrange(1, 40)
+        return Completion(
+            token_ids=(5, 0),
+            stop_reason="eos",
+            steps=(Step(1, 1),),
+            prefill_s=0.1,
+            decode_s=0.2,
+            trace=(step,) * num_steps,
+        )
 
-    path, methods = folder / "run", dict.fromkeys(("vanilla", "pld"), answer)
-    before: tuple[Record, ...] = ()
+    path = folder / "run"
+    methods = {"vanilla": answer, "pld": answer}
+    num_answers = len(methods) * NUM_PROMPTS * 2  # of two turns
+    first_records: tuple[Record, ...] = ()
     with file_size_limit(random.randrange(12_000)), suppress(RunFolderError):
         fake_run(path, methods, NUM_PROMPTS)
     if (path / HEADER).exists():
         stored = read_run(path)
         assert stored.header.status in ("running", "failed", "complete")
-        before = stored.records
+        first_records = stored.records
+
     fake_run(path, methods, NUM_PROMPTS)
     run = read_run(path)
-    assert (run.header.status, len(run.records)) == ("complete", 2 * 2 * NUM_PROMPTS)
-    assert run.records[: len(before)] == before, "an older record has changed"
-    traced = {line.sample_id for line in read_trace(path)}
-    assert traced == {record.key.sample_id for record in run.records}
-    assert {file.name for file in path.iterdir()} == {"run.json", "samples.jsonl", "trace.jsonl"}
+    assert run.header.status == "complete"
+    assert len(run.records) == num_answers
+    assert run.records[: len(first_records)] == first_records, "an older record has changed"
+    traced_ids = {line.sample_id for line in read_trace(path)}
+    assert traced_ids == {record.key.sample_id for record in run.records}
+    assert contents(path).keys() == {"run.json", "samples.jsonl", "trace.jsonl"}

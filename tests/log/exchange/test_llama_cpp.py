@@ -23,52 +23,69 @@ TIMINGS = {
 
 
 def answer(**changes: Any) -> dict[str, Any]:
+    """An answer as llama-server sends it, with changed timings."""
     return {"content": "a", "timings": {**TIMINGS, **changes}, "stop_type": "eos"}
 
 
 @needs_results
 def test_a_servers_own_answers_give_its_rates(tmp_path: Path) -> None:
     run = imported(tmp_path, f"m={result_of_others('llama-server-completion.jsonl')}")
-    assert not about(run).oddities
-    counts = [record.imported for record in run.records if record.imported]
-    assert [count.counted_tokens for count in counts] == [31] * 4  # the tokens after the first
-    assert sum(count.num_steps or 0 for count in counts) == 4 * 31 - 19 - 21 - 20 - 19
     assert [len(record.token_ids) for record in run.records] == [32] * 4
-    assert (run.header.model.label, run.header.spec.values.max_new_tokens) == ("tiny", 32)
-    assert run.header.spec.values.temperatures == (0.0,) and about(run).tells("temperatures")
-    speed = next(f for f in about(run).figures if f.name == "tokens/s")
-    assert speed.value == pytest.approx(4 * 31 / (2.46722 + 1.918025 + 2.2305 + 2.471998))
+    counts = [record.imported for record in run.records if record.imported]
+    num_counted = 4 * 31  # the tokens after the first of each answer
+    num_accepted = 19 + 21 + 20 + 19
+    assert [count.counted_tokens for count in counts] == [31] * 4
+    assert sum(count.num_steps or 0 for count in counts) == num_counted - num_accepted
+
+    assert run.header.model.label == "tiny"
+    values = run.header.spec.values
+    assert (values.max_new_tokens, values.temperatures) == (32, (0.0,))
+
+    source = about(run)
+    assert not source.oddities and source.tells("temperatures")
+    decode_s = 2.46722 + 1.918025 + 2.2305 + 2.471998
+    rate = next(figure.value for figure in source.figures if figure.name == "tokens/s")
+    assert rate == pytest.approx(num_counted / decode_s)
 
 
 def test_steps_follow_from_accepted_drafts(tmp_path: Path) -> None:
-    plain = {**answer(predicted_per_second=20.0), "timings": {**TIMINGS}}
-    plain["timings"] |= {"draft_n": None, "draft_n_accepted": 0, "predicted_ms": 550.0}
-    plain["timings"]["predicted_per_second"] = 20.0
-    files = write_lines(tmp_path / "d.jsonl", answer()), write_lines(tmp_path / "v.jsonl", plain)
-    run = imported(tmp_path, f"draft={files[0]}", f"vanilla={files[1]}")
+    plain = answer(draft_n=None, draft_n_accepted=0, predicted_ms=550.0, predicted_per_second=20.0)
+    draft_path = write_lines(tmp_path / "d.jsonl", answer())
+    vanilla_path = write_lines(tmp_path / "v.jsonl", plain)
+    run = imported(tmp_path, f"draft={draft_path}", f"vanilla={vanilla_path}")
+
     (draft,) = [record for record in run.records if record.key.method == "draft"]
-    assert draft.imported and (draft.imported.num_emitted, draft.imported.num_steps) == (10, 4)
+    counts = draft.imported
+    assert counts and (counts.num_emitted, counts.num_steps) == (10, 4)
     assert (draft.prompt_tokens, draft.prefill_s, draft.decode_s) == (10, 0.1, 0.5)
     assert draft.stop_reason == "eos"
+
     mat = measure(run).overall["draft", 0.0].mat
     assert number(mat) == 2.5
-    rules = {f.rule: f.value for f in about(run).figures if f.name == "MAT"}
-    assert rules == {"tokens / (tokens - accepted)": 11 / 5}
+    mats = {figure.rule: figure.value for figure in about(run).figures if figure.name == "MAT"}
+    assert mats == {"tokens / (tokens - accepted)": 11 / 5}
 
 
 def test_a_rate_that_the_times_do_not_give_is_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(predicted_per_second=21.0))
-    (oddity,) = about(imported(tmp_path, str(path))).oddities
+    run = imported(tmp_path, str(path))
+    (oddity,) = about(run).oddities
     assert oddity == "a.jsonl, line 1: predicted_per_second is 21, which its times do not give"
 
 
 @pytest.mark.parametrize("rate", [None, 0.0, 1e6])
 def test_a_token_without_a_time_counts(rate: float | None, tmp_path: Path) -> None:
-    timings = {"predicted_n": 1, "predicted_ms": 0.0, "draft_n_accepted": 0}
-    path = write_lines(tmp_path / "a.jsonl", answer(**timings, predicted_per_second=rate))
+    one_token = answer(
+        predicted_n=1,
+        predicted_ms=0.0,
+        predicted_per_second=rate,
+        draft_n_accepted=0,
+    )
+    path = write_lines(tmp_path / "a.jsonl", one_token)
     run = imported(tmp_path, str(path))
-    tokens = [record.imported and record.imported.published_tokens for record in run.records]
-    assert (tokens, about(run).oddities) == ([1], ())
+    (record,) = run.records
+    assert record.imported and record.imported.published_tokens == 1
+    assert about(run).oddities == ()
 
 
 def test_steps_are_unknown_where_accepted_tokens_were_cut(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from specbench.log.exchange.write import write_files, written_formats
 from specbench.log.merge import write_run
 from specbench.log.run import Load, Run
 from specbench.log.store import RunFolder, read_run
-from specbench.types import ImportedCounts
+from specbench.types import ImportedCounts, Record
 from tests.log.exchange.files import about, imported, needs_published, published
 from tests.support.paths import RECORDED
 
@@ -26,7 +27,17 @@ WITHOUT_PREFILL = ("eagle", "spec-bench")
 """The formats that have no times to the first token."""
 
 
+@cache
+def recorded() -> Run:
+    return read_run(RECORDED / "amd-epyc-2-cores")
+
+
+def first_of_pld() -> Record:
+    return next(record for record in recorded().records if record.key.method == "pld")
+
+
 def reread(run: Run, form: str, folder: Path) -> Run:
+    """Write the run in a format, and read it back."""
     paths = write_files(run, form, folder)
     labels = [re.sub(r"-pass-\d+", "", path.stem) for path in paths]
     files = [parse_file(f"{label}={path}") for label, path in zip(labels, paths, strict=True)]
@@ -47,10 +58,9 @@ def test_the_forms_are_those_of_the_command() -> None:
 
 @pytest.mark.parametrize("form", ["aiperf", "eagle", "spec-bench", "vllm"])
 def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> None:
-    recorded = read_run(RECORDED / "amd-epyc-2-cores")
     methods = ("vanilla", "eagle2", "pld")
-    records = [record for record in recorded.records if record.key.method in methods]
-    run = Run(recorded.header, tuple(records))
+    records = [record for record in recorded().records if record.key.method in methods]
+    run = Run(recorded().header, tuple(records))
     again = reread(run, form, tmp_path)
     assert len(again.records) == len(run.records)
 
@@ -72,70 +82,81 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("form", "counts", "lengths"), [("spec-bench", (0, 0), ()), ("eagle", (1, 1), (1,))]
+    ("form", "num_emitted", "lengths"),
+    [
+        ("spec-bench", 0, ()),
+        ("eagle", 1, (1,)),
+    ],
 )
 def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
-    form: str, counts: tuple[int, int], lengths: tuple[int, ...], tmp_path: Path
+    form: str, num_emitted: int, lengths: tuple[int, ...], tmp_path: Path
 ) -> None:
-    recorded = read_run(RECORDED / "amd-epyc-2-cores")
-    whole = next(record for record in recorded.records if record.key.method == "pld")
-    short = replace(whole, token_ids=whole.token_ids[:1], accept_lengths=(), num_nodes=())
-    later = replace(whole, key=replace(whole.key, turn=1))
-    first, second = reread(Run(recorded.header, (short, later)), form, tmp_path).records
-    assert first.imported and (first.imported.num_emitted, first.imported.num_steps) == counts
-    assert (first.accept_lengths, second.accept_lengths) == (lengths, whole.accept_lengths)
+    whole = first_of_pld()
+    one_token = replace(whole, token_ids=whole.token_ids[:1], accept_lengths=(), num_nodes=())
+    second_turn = replace(whole, key=replace(whole.key, turn=1))
+    run = Run(recorded().header, (one_token, second_turn))
+    first, second = reread(run, form, tmp_path).records
+    counts = first.imported
+    assert counts and (counts.num_emitted, counts.num_steps) == (num_emitted, len(lengths))
+    assert first.accept_lengths == lengths
+    assert second.accept_lengths == whole.accept_lengths
 
 
 @pytest.mark.parametrize("form", ["eagle", "spec-bench"])
 def test_a_question_with_an_unlisted_step_has_no_list_of_lengths(form: str, tmp_path: Path) -> None:
-    recorded = read_run(RECORDED / "amd-epyc-2-cores")
-    listed = next(record for record in recorded.records if record.key.method == "pld")
-    counts = ImportedCounts(6, num_emitted=6, num_steps=3)
-    unlisted = replace(listed, key=replace(listed.key, turn=1), accept_lengths=(), imported=counts)
-    (path,) = write_files(Run(recorded.header, (listed, unlisted)), form, tmp_path)
+    first_turn = first_of_pld()
+    key = replace(first_turn.key, turn=1)
+    counts = ImportedCounts(num_tokens=6, num_emitted=6, num_steps=3)
+    second_turn = replace(first_turn, key=key, accept_lengths=(), imported=counts)
+    run = Run(recorded().header, (first_turn, second_turn))
+    (path,) = write_files(run, form, tmp_path)
     (choice,) = json.loads(path.read_text())["choices"]
     assert choice["accept_lengths"] == []
 
 
 @needs_published
 def test_eagles_files_give_its_speedup_after_being_written(tmp_path: Path) -> None:
-    files = [f"{name}={published(f'eagle/*-{name}-in-*')}" for name in ("base", "ea")]
-    run = imported(tmp_path, *files, baseline="base")
-    again = measure(reread(run, "spec-bench", tmp_path / "out"))
-    speedup = number(again.pooled("ea", 0.0).our_speedup)
-    assert speedup is not None and round(speedup, 3) == 2.907
+    vanilla_file = published("eagle/*-base-in-*")
+    eagle_file = published("eagle/*-ea-in-*")
+    run = imported(tmp_path, f"base={vanilla_file}", f"ea={eagle_file}", baseline="base")
+    again = reread(run, "spec-bench", tmp_path / "out")
+    speedup = measure(again).pooled("ea", 0.0).our_speedup
+    assert number(speedup) == pytest.approx(2.907, abs=0.0005)
     with pytest.raises(UserError, match="lacks times to the first token"):
         write_files(run, "aiperf", tmp_path / "none")
 
 
 def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
     run = read_run(RECORDED / "vllm-cpu")
-    unlisted = [replace(record, accept_lengths=()) for record in run.records[:4]]
+    records = [replace(record, accept_lengths=()) for record in run.records[:4]]
+    without_steps = Run(run.header, tuple(records))
     with pytest.raises(UserError, match=r"The steps of vanilla on .+ are unknown"):
-        write_files(Run(run.header, tuple(unlisted)), "eagle", tmp_path)
+        write_files(without_steps, "eagle", tmp_path)
     with pytest.raises(UserError, match="No format 'csv'"):
         write_files(run, "csv", tmp_path)
 
 
 @pytest.mark.parametrize("form", ["aiperf", "vllm"])
 def test_a_servers_throughput_is_over_the_blocks_of_all_tasks(form: str, tmp_path: Path) -> None:
-    recorded = read_run(RECORDED / "vllm-cpu-loads").at(Load(1))
-    records = [record for record in recorded.records if record.key.method in ("vanilla", "ngram")]
-    run = Run(recorded.header, tuple(records))
-    blocks = [block for block in run.header.blocks if block.method == "ngram" and not block.repeat]
-    assert len({block.task for block in blocks}) > 1
-    again = about(reread(run, form, tmp_path))
-    rate = next(
+    served = read_run(RECORDED / "vllm-cpu-loads").at(Load(1))
+    records = [record for record in served.records if record.key.method in ("vanilla", "ngram")]
+    run = Run(served.header, tuple(records))
+    source = about(reread(run, form, tmp_path))
+    tokens_per_s = next(
         figure.value
-        for figure in again.figures
+        for figure in source.figures
         if figure.method == "ngram" and figure.name.startswith("output_t")
     )
-    seconds = sum(block.duration_s for block in blocks)
-    assert rate == pytest.approx(sum(block.num_tokens for block in blocks) / seconds, rel=0.02)
+
+    blocks = [block for block in run.header.blocks if block.method == "ngram" and not block.repeat]
+    assert len({block.task for block in blocks}) > 1
+    num_tokens = sum(block.num_tokens for block in blocks)
+    duration_s = sum(block.duration_s for block in blocks)
+    assert tokens_per_s == pytest.approx(num_tokens / duration_s, rel=0.02)
 
 
 def test_a_killed_conversion_can_be_repeated(tmp_path: Path) -> None:
-    converted = reread(read_run(RECORDED / "amd-epyc-2-cores"), "eagle", tmp_path / "answers")
+    converted = reread(recorded(), "eagle", tmp_path / "answers")
     with RunFolder(tmp_path / "run") as opened:
         opened.write_header(structs.replace(converted.header, status="running"))
     write_run(converted, tmp_path / "run")
