@@ -107,7 +107,7 @@ def _check_hash(path: Path, source: PaperSource) -> None:
 
 
 def _download(task: str, source: PaperSource, path: Path, hint: str) -> None:
-    """Download a published file to a path. Errors of the network get the `hint`."""
+    """Download a published file to a path. Network errors get the `hint`."""
     import pooch
     import requests.exceptions
 

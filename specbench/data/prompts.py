@@ -58,7 +58,7 @@ class PromptSet:
         return replace(self, prompts=tuple(self.prompts[i] for i in drawn_indices))
 
     def describe(self) -> PromptsHeader:
-        """Return the entry of this set in the header."""
+        """Return this set's entry in the run's header."""
         return PromptsHeader(
             task=self.task.name,
             title=self.task.title,

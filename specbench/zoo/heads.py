@@ -33,7 +33,7 @@ def num_head_parameters(kind: str, shape: Shape) -> int | None:
         fc = 2 * hidden**2
         attention = 2 * hidden * (queries + keys)
         return fc + attention + mlp
-    if kind == "eagle3" and shape.num_experts == 1:  # the head of a mixture has another MLP
+    if kind == "eagle3" and shape.num_experts == 1:  # a mixture's head has a different MLP
         fc = 3 * hidden**2
         attention = 2 * hidden * (queries + 2 * keys) + queries * hidden
         return fc + attention + mlp + EAGLE3_DRAFT_VOCAB * hidden

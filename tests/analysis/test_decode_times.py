@@ -64,7 +64,7 @@ NUM_CHUNKS = 9  # fewer arrivals than a quarter of vanilla's 40 steps
     ("gaps_s", "server_s", "expected"),
     [
         ((), 4.0, (4.0, 2.0)),  # all in one burst
-        ((0.0,), 4.0, (4.0, 2.0)),  # in two
+        ((0.0,), 4.0, (4.0, 2.0)),  # in two bursts
         ((3.55,), 4.0, (4.0, 2.0)),
         ((3.65,), 4.0, (3.65, 2.5)),  # 0.91 of the server's
         ((4.5,), 4.0, (4.5, 2.5)),

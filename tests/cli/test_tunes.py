@@ -32,7 +32,7 @@ def has_tuned(model: str = "tiny") -> bool:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the cache, in which older versions kept tunes."""
+    """The cache folder, where older versions kept tunes."""
     own_cache(monkeypatch, tmp_path / "home")
     return tmp_path / "home" / "specbench"
 

@@ -179,7 +179,7 @@ def test_prompts_are_captured_once_per_size_and_needs_before_anything_is_timed(
     ]
     assert warm_up(target, drafters, complete, requests) == (dict.fromkeys(methods), {})
     keys: Any = recorded._captured[target._tree_step].entries.keys()
-    num_prompts = sum(len(key) == 5 + 2 for key in keys)  # inputs, with the last row, and names
+    num_prompts = sum(len(key) == 5 + 2 for key in keys)  # 5 inputs (one is the last row), 2 names
     assert num_prompts == 4 * len(PROMPT_SIZES)  # nothing, the last row, all rows, three layers
     for length in LENGTHS:
         for label in methods:

@@ -60,9 +60,9 @@ def test_printed_digits_bound_a_factor(table: str) -> None:
         row["factor"]: (row["low_by_digits"], row["high_by_digits"])
         for row in explanation["factors"]
     }
-    assert bounds["MAT"] == pytest.approx((3.45, 3.55))  # the column is printed as 3.5 and 2.80
+    assert bounds["MAT"] == pytest.approx((3.45, 3.55))  # one decimal: 2.80 is read as 2.8
     assert bounds["the rest"] == pytest.approx((3.025 / 3.55, 3.035 / 3.45))
-    # 2 stands in a column with two digits
+    # This cell is printed as 2, but its column has two decimals.
     (explanation,) = explain_cells([f"{table}eagle/chat,load=8"]).explanations
     (rest,) = [row for row in explanation["factors"] if row["factor"] == "the rest"]
     assert rest["low_by_digits"] == pytest.approx(1.995 / 2.85)

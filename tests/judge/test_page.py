@@ -184,7 +184,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site:
     links = named - {"data:,"}
     assert links and all((site / link).is_file() for link in links)
     assert "Small CPU <b>" not in text and "specbench run <" in text
-    assert text.count('<span class="mark">faulty</span>') == 4  # no run wrote their seeds
+    assert text.count('<span class="mark">faulty</span>') == 4  # no run writes such seeds
 
 
 def test_runs_of_one_name_have_their_own_folders_and_a_pool_has_a_folder_per_run(

@@ -247,7 +247,7 @@ def test_time_in_which_the_thread_did_not_work_is_a_pause(
     later = Moment(100.0 + clock_s, 7.0 + work_s)
     moments = iter([Moment(100.0, 7.0), later, later])
     watch = PauseWatch(lambda: next(moments))
-    assert [watch.take(), watch.take()] == [pytest.approx(pause_s), 0.0]  # taken once
+    assert [watch.take(), watch.take()] == [pytest.approx(pause_s), 0.0]  # a pause is reported once
 
 
 def test_waiting_and_working_are_no_pauses_and_a_stop_is_one() -> None:

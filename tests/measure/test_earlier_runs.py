@@ -77,7 +77,7 @@ def test_other_work_and_a_few_tokens_say_nothing(
 ) -> None:
     earlier(tmp_path, "first", **changes)
     assert expected_seconds(plan, tmp_path) is None
-    earlier(tmp_path, "second", created="2026-11-19T12:00:00+00:00")  # an older one that does
+    earlier(tmp_path, "second", created="2026-11-19T12:00:00+00:00")  # older, with the same work
     assert expected_seconds(plan, tmp_path) is not None
 
 

@@ -199,7 +199,7 @@ def test_the_first_error_is_reported_when_the_folder_is_lost(tmp_path: Path) -> 
 
 
 def failing_plan(*, fails: bool) -> Plan:
-    """A plan whose PLD fails in second turns if asked to."""
+    """A plan in which PLD fails in second turns if `fails`."""
 
     def complete(request: Request) -> Completion:
         is_later_turn = len(request.prompt_ids) > 1  # a token per message

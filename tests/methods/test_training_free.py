@@ -59,14 +59,14 @@ UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
         ("suffix:num_tokens=2", LONG, chain(6, 7)),
         ("suffix:depth=4", LONG, chain(6, 7)),
         ("suffix:depth=3", OFTEN, chain(7)),  # 7 was seen twice first
-        ("suffix:min_prob=0.6", LONG, []),  # this very end counts too
+        ("suffix:min_prob=0.6", LONG, []),  # the text's end counts too
         ("suffix", (3, 4, 5), []),
         ("suffix:shape=tree", (3, 5, 6, 3, 5, 7, 3, 5), [(0, 6), (0, 7)]),
         ("rest", (1, 4, 5), BY_FREQUENCY),
         ("rest", (9, 4, 5), chain(6, 8)),  # the longest context that occurs
         ("rest:length=1", (1, 4, 5), chain(6)),
         ("rest:num_tokens=3", (1, 4, 5), chain(6, 8)),
-        ("rest", (2, 4, 5), BY_FREQUENCY),  # where it ends, a shorter one counts
+        ("rest", (2, 4, 5), BY_FREQUENCY),  # 2 4 5 ends a text, so 4 5 counts
         ("rest", (1, 5), []),
         ("rest:min_span=3", (1, 4, 5), []),
         (SAM, (3, 4, 5, 9, 8, 7, 3, 4, 5), chain(9, 8, 7)),

@@ -93,7 +93,7 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
 def test_a_first_look_has_one_note_and_signs_at_its_means_alone() -> None:
     run = noisy(3, repeats=1)
     text = drawn(run, 120, is_full=False)
-    # the means, and none of the tasks
+    # Only the mean of each method has a sign, not its tasks.
     assert rows(text)["PLD"].count("±") == rows(text)["SpS"].count("±?") == 1
     assert text.count("Use --limit 6: with 3 prompts per task, there is no interval.") == 1
 

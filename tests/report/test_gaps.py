@@ -171,7 +171,7 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
 
 
 def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "TICK_S", 0.0)  # its answers are shorter than a tick
+    monkeypatch.setattr(energy, "TICK_S", 0.0)  # answers are shorter than a tick
     metered = with_records(
         with_phases(),
         lambda record: replace(record, energy_j=2.0 * record.num_tokens, peak_memory_bytes=5),

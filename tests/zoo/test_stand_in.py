@@ -140,11 +140,11 @@ def test_added_weights_are_noise_and_not_zeros() -> None:
     for name, source in {"target": stand_in.target, **stand_in.drafters}.items():
         num_zeros = num_numbers = 0
         for key, tensor in source.tensors(CPU, torch.float32):
-            if key not in ("model.embed_tokens.weight", "d2t"):  # of which a step reads one row
+            if key not in ("model.embed_tokens.weight", "d2t"):  # a step reads one row
                 num_zeros += int((tensor == 0).sum())
                 num_numbers += tensor.numel()
         assert num_numbers > 3e6, name
-        assert num_zeros <= 193 / 768 * num_numbers, name  # a stripe as wide as tiny
+        assert num_zeros <= 193 / 768 * num_numbers, name  # the stripe of tiny's columns
 
 
 def test_the_same_seed_makes_the_same_weights() -> None:

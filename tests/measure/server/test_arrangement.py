@@ -164,7 +164,7 @@ def test_servers_stay_up_side_by_side_and_none_is_left(tmp_path: Path) -> None:
         try:
             first = await servers.open("vanilla")
             assert {*servers.process_ids()} == {"vanilla", "ngram"}, "all run from the beginning"
-            before = pids(children)  # of the one that was started last
+            before = pids(children)  # processes of the server started last
             second = await servers.open("ngram")
             assert await servers.open("vanilla") is first
             assert await servers.open("ngram") is second

@@ -264,7 +264,7 @@ def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Pat
     assert '"architectures": ["MedusaModel"]' in (medusa.scratch / "config.json").read_text()
     link = medusa.scratch / "medusa_lm_head.pt"
     link.unlink()
-    link.symlink_to(tmp_path / "gone")  # as after the heads were moved
+    link.symlink_to(tmp_path / "gone")  # as if the heads had moved
     flags_of("vllm", medusa)
     assert link.exists()
 
