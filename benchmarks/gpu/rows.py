@@ -231,7 +231,7 @@ def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
     """Rows about the first model that do not fit into the first half hour."""
     name = Path(model).name
     one_task = structs.replace(_spec(model, given), tasks=TASK, methods=EXPLAINED)
-    compared = [part for part in (*PARTS, EAGER) if "phases" not in part.changes]  # no speedup
+    compared = [part for part in (*PARTS, EAGER) if "phases" not in part.changes]  # has no speedup
     runs = [f"{part.kind}-{name}" for part in compared]
     rows = [
         _part(EAGER, name, one_task),

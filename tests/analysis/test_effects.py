@@ -1,6 +1,6 @@
 """Passes and runs are a second random effect beside prompts.
 
-A plan has the prompts and passes that show a difference. Regressions are tested for significance.
+A plan says how many prompts and passes show a difference. Regressions are tested for significance.
 """
 
 import math
