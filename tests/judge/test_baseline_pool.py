@@ -1,11 +1,15 @@
 """Speed against several baselines: equal runs pass, slow methods fail, noisy ones are skipped."""
 
 from collections.abc import Mapping
+from unittest.mock import patch
 
 import pytest
 
 from benchmarks.gate_errors import METHODS, Simulator
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.errors.kinds import UserError
+from specbench.judge import baseline_pool
 from specbench.judge.allowed import Allowed
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN
@@ -18,12 +22,14 @@ ALLOWED = Allowed(max_mismatch=0.1)
 
 
 def gate(
-    simulator: Simulator, seed: int, slowdowns: Mapping[str, float] | None = None
+    simulator: Simulator,
+    seed: int,
+    slowdowns: Mapping[str, float] | None = None,
+    allowed: Allowed = ALLOWED,
 ) -> CheckedRun:
-    run_seed = 1000 * seed
-    first, *more = [simulator.run(run_seed + number) for number in range(1, 6)]
-    run = simulator.run(run_seed, slowdowns)
-    return check(run, first, ALLOWED, more=more)
+    first, *more = [simulator.run(1000 * seed + number) for number in range(1, 6)]
+    run = simulator.run(1000 * seed, slowdowns)
+    return check(run, first, allowed, more=more)
 
 
 def speed_checks(checked: CheckedRun) -> list[Check]:
@@ -43,18 +49,15 @@ def slow(checked: CheckedRun) -> set[str]:
 def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
-        checked = gate(simulator, seed, {method: 0.2})
-        assert slow(checked) == {method}
+        assert slow(gate(simulator, seed, {method: 0.2})) == {method}
     for seed in range(10, 16):
-        checked = gate(simulator, seed)
-        assert slow(checked) == set()
+        assert slow(gate(simulator, seed)) == set()
 
 
 def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
     checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
     (failure,) = failed_speeds(checked)
-    assert cell(failure).method == "vanilla"
-    assert cell(failure).task == MEAN
+    assert (cell(failure).method, cell(failure).task) == ("vanilla", MEAN)
     assert "in all methods together" in failure.text
 
 
@@ -62,10 +65,21 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
     checked = gate(Simulator(8, drift=0.15), 4)
     (whole,) = [outcome for outcome in checked.checks if outcome.text.startswith("cannot tell")]
     assert whole.status == "skipped"
-    warnings = [note.text for note in checked.notes if note.is_warning]
-    assert any("cannot tell" in warning for warning in warnings)
+    assert any("cannot tell" in note.text for note in checked.notes if note.is_warning)
     assert checked.is_passed
     assert checked.summary.startswith("Passed")
+
+
+def test_equal_runs_pass_if_a_large_slowdown_is_allowed() -> None:
+    """A test has to find twice the allowed slowdown if that is more than 20 %."""
+    checked = gate(Simulator(8), 4, allowed=Allowed(max_slowdown=0.25, max_mismatch=0.1))
+    assert {outcome.status for outcome in speed_checks(checked)} == {"passed"}
+
+
+def test_the_only_method_counts_as_one_check() -> None:
+    with patch.object(baseline_pool, "quantile", wraps=quantile) as quantiles:
+        gate(Simulator(8, methods=("pld",)), 3)
+    quantiles.assert_called_once_with(4, 1 - GATE_ALPHA)
 
 
 def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
@@ -77,8 +91,7 @@ def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
 
     without_pld = with_records(third, drop_pld)
     checked = check(run, first, ALLOWED, more=[second, without_pld])
-    speeds = speed_checks(checked)
-    (speed_of_pld,) = [outcome for outcome in speeds if cell(outcome).method == "pld"]
+    (speed_of_pld,) = [speed for speed in speed_checks(checked) if cell(speed).method == "pld"]
     assert speed_of_pld.status == "skipped"
     assert checked.exit_code == 3
     assert checked.failures == ()
@@ -86,8 +99,7 @@ def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
 
 
 def test_the_only_method_is_judged_under_its_own_name() -> None:
-    checked = gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})
-    assert slow(checked) == {"pld"}
+    assert slow(gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})) == {"pld"}
 
 
 def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
@@ -99,9 +111,7 @@ def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     checked = check(slow_run, first, ALLOWED, more=more)
     assert len(speed_checks(checked)) == 2 * (len(METHODS) + 1)
     (failure,) = failed_speeds(checked)
-    failed_cell = cell(failure)
-    assert failed_cell.method == "pld"
-    assert failed_cell.load.concurrency == 8
+    assert (cell(failure).method, cell(failure).load.concurrency) == ("pld", 8)
     alone = [at_loads(simulator.run(seed), {1: {}}) for seed in range(2, 4)]
     with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
         check(first, first, ALLOWED, more=[more[0], *alone])
