@@ -17,7 +17,7 @@ from itertools import cycle
 
 from specbench.analysis.records import BASELINE
 from specbench.audit.evidence import Evidence
-from specbench.audit.levels import levels
+from specbench.audit.levels import levels, num_cells
 from specbench.audit.logit_tests import logit_tests
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
@@ -111,14 +111,9 @@ class _Tester:
         self._dtype = header.model.rounding(model.dtype)  # name of the dtype that rounds logits
         self._effort = effort
         self._parts = parts
-        # pairs of a method and a sampling temperature, raised ones included
-        num_cells = sum(
-            len(records_by_method) * len(levels(temperature))
-            for temperature, records_by_method in records.items()
-        )
         # The sample size is planned for a single test with this rate of false alarms. All tests of
         # the audit together have the rate ALPHA.
-        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
+        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells(records, header), 1))
 
     def results(self) -> Iterator[MethodAudit]:
         """Test every method at every level. The p-values of the tests are not corrected yet.

@@ -132,9 +132,9 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         audit = next(audits, None)
         if audit is None:
             return "not in the audit"
-        # Greedy answers of other methods are compared with vanilla's.
-        is_greedy_vanilla = temperature == 0 and method == BASELINE
-        if audit.status != "no difference" or is_greedy_vanilla:
+        # Greedy answers of other methods, and of vanilla's server, are compared with vanilla's.
+        is_compared = method != BASELINE or any(test.subject == "answers" for test in audit.tests)
+        if audit.status != "no difference" or not (temperature or is_compared):
             return ""
         if temperature == 0:  # if greedy answers had been compared, they would have another status
             return "no answer to compare with vanilla's"
@@ -170,10 +170,12 @@ class Unjudged(NamedTuple):
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
     """Yield each pair of a lossless method and a temperature for which the audit has no verdict.
 
-    The baseline and methods that did not run because they had no checkpoint are left out.
+    Methods that did not run because they had no checkpoint are left out, and so is the baseline if
+    there are other methods.
     """
+    baseline = () if len(header.method_labels) == 1 else (BASELINE,)
     for method in header.method_labels:
-        if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
+        if method.spelling in (*baseline, *header.no_checkpoint) or not method.is_lossless:
             continue
         for temperature in header.spec.values.temperatures:
             reason = audit.unjudged(method.spelling, temperature)

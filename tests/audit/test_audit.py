@@ -159,22 +159,23 @@ def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history(
     assert find_agreements(table, "own")["pld"].num_compared == 1
 
 
+@pytest.mark.parametrize("method", ["pld", "vanilla"])
 @pytest.mark.parametrize("num_hidden", [1, len(PROMPTS)])
 def test_answers_of_hidden_reasoning_alone_are_not_compared(
-    target: Target, num_hidden: int
+    target: Target, num_hidden: int, method: str
 ) -> None:
     """A server that sends only text may hide all of an answer's tokens."""
     model = toy(target, {})
     records = [
         replace(
             record,
-            key=replace(record.key, method="pld", concurrency=1),
+            key=replace(record.key, method=method, concurrency=1),
             token_ids=() if number < num_hidden else record.token_ids,
         )
         for number, record in enumerate(model.run(0.0).records)
     ]
     server = {"url": "http://host", "software": "", "model": "m", "protocol": "chat"}
-    described = header(["pld"], ("gsm8k",), servers={"pld": server})
+    described = header([method], ("gsm8k",), servers={method: server})
     described["spec"]["values"]["concurrency"] = [1]
     result = audited(make_run(records, described), model)
     (greedy,) = result.greedy

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 from specbench.analysis.records import make_table
+from specbench.audit import white_box
 from specbench.audit.drafters import Plain, draft_numbers
 from specbench.audit.evidence import token_numbers
 from specbench.audit.levels import num_cells
 from specbench.audit.numbers import DraftNumbers, TokenNumbers
 from specbench.audit.parts import Parts
 from specbench.audit.recorded import usable_records
+from specbench.audit.results import ALPHA
 from specbench.audit.rule_cases import CASES, rule_outcomes
 from specbench.audit.token_tests import draft_tests, rule_test, smallest_tv, sum_test, token_tests
-from specbench.audit.white_box import Effort, audit_methods
+from specbench.audit.white_box import TESTS_PER_CELL, Effort, audit_methods
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
 from specbench.log.audit import AuditTest, MethodAudit
@@ -177,6 +180,13 @@ def test_tokens_of_the_model_itself_pass() -> None:
         assert result.status == "no difference"
         assert {test.subject for test in result.tests} == {"tokens"}
     assert results["sps"].num_tokens == 320
+
+
+def test_the_smallest_error_of_servers_is_for_the_tests_that_they_get() -> None:
+    """There are two methods at one temperature, and no tests at a raised one."""
+    with patch.object(white_box, "smallest_tv", return_value=0.1) as smallest:
+        audited(RUN.records)
+    assert smallest.call_args.args[1] == pytest.approx(ALPHA / (TESTS_PER_CELL * 2))
 
 
 def test_a_server_that_draws_at_another_temperature_is_found() -> None:
