@@ -42,7 +42,9 @@ USUAL_UNTIMED = 2.0
 prefills, since they are checked and do not yet use the method's own number of threads.
 """
 FIRST_USE_S = 0.5
-"""The seconds that a method's untimed completions may take in addition, for work done only once."""
+"""The seconds that a method's untimed completions may take in addition in each run, for work done
+only once.
+"""
 FIRST_USE_GPU_S = 10.0
 """FIRST_USE_S for a GPU, where kernels are compiled and loaded. This guess was not measured yet."""
 
@@ -167,13 +169,13 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Compute the seconds that each method worked outside the run's completions, beyond the usual.
 
     Building a method may take BUILD_S and the time to load its weights. Untimed completions may
-    take USUAL_UNTIMED times as long as timed ones, and together FIRST_USE_S (FIRST_USE_GPU_S on a
-    GPU) more. Untimed completions are those of the warm-up, and on a GPU the first tokens of each
-    request, which are completed once before it is timed. They are not judged for a method without
-    timed steps. All seconds in the method's own code after completions (`remember`) and before
-    passes (`forget`) count. Vanilla is left out, since methods are compared with it. `frame` has
-    one row per record; `header.hooks` has each method's seconds, and the numbers of its untimed
-    steps and prefills.
+    take USUAL_UNTIMED times as long as timed ones, and in each run together FIRST_USE_S
+    (FIRST_USE_GPU_S on a GPU) more. Untimed completions are those of the warm-up, and on a GPU the
+    first tokens of each request, which are completed once before it is timed. They are not judged
+    for a method without timed steps. All seconds in the method's own code after completions
+    (`remember`) and before passes (`forget`) count. Vanilla is left out, since methods are compared
+    with it. `frame` has one row per record; `header.hooks` has each method's seconds, and the
+    numbers of its untimed steps and prefills, and of its runs.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     untimed_seconds = {}
@@ -192,7 +194,8 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
             )
             is_on_gpu = header.spec.values.device.startswith("cuda")
             first_use_s = FIRST_USE_GPU_S if is_on_gpu else FIRST_USE_S
-            excess_s = hooks.untimed_s - USUAL_UNTIMED * float(usual_s) - first_use_s
+            allowed_s = USUAL_UNTIMED * float(usual_s) + first_use_s * hooks.num_runs
+            excess_s = hooks.untimed_s - allowed_s
             untimed_seconds[method] += max(excess_s, 0.0)
     return untimed_seconds
 

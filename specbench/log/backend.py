@@ -36,6 +36,8 @@ class HookTimes(Struct, frozen=True, omit_defaults=True):
     """Steps of the untimed completions."""
     untimed_prefills: int = 0
     """Prefills of the untimed completions."""
+    num_runs: int = 1
+    """Runs in which the method worked. Absent if it is 1, as it is unless runs were merged."""
 
 
 class WeightsPrint(Struct, frozen=True):

@@ -291,7 +291,8 @@ def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
     totals: dict[str, HookTimes] = {}  # method -> its work in the runs so far
     for header in headers:
         for method, times in header.hooks.items():
-            earlier_times = totals.get(method, HookTimes())  # all 0 in the method's first run
+            # all 0 in the method's first run
+            earlier_times = totals.get(method, HookTimes(num_runs=0))
             sums = {  # field of HookTimes -> sum
                 name: getattr(times, name) + getattr(earlier_times, name)
                 for name in HookTimes.__struct_fields__

@@ -233,7 +233,7 @@ def test_findings_of_a_later_run_are_kept(
         )
 
     header = join([run("first", 1.0, "a"), run("second", 1.1, "b")]).header
-    assert header.hooks == {"pld": HookTimes(1.1, 2.0, 4.0)}
+    assert header.hooks == {"pld": HookTimes(1.1, 2.0, 4.0, num_runs=2)}
     assert header.weights_print is not None
     assert header.weights_print.at_end == "b"
     busy = "second: Other programs took 30 % of the processor"
