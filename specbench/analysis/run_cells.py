@@ -57,8 +57,8 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
-    as it is if its answers give MAT, or if there are no answers or blocks. The cell of a category
-    within a task also stays, since counters cover the whole task.
+    as it is if its answers give MAT, if none of them is compared, or if there are no blocks. The
+    cell of a category within a task also stays, since counters cover the whole task.
     """
     # key of a block -> a sentence about the contradiction in its counts
     contradictions = drafting.table.served.contradictions
@@ -74,13 +74,13 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
         if contradiction := contradictions.get(block_key(block)):
             missing = Missing(contradiction)
             return replace(cell, mat=missing, mat_macro=missing)
-    if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
-        return cell  # the answers give MAT, or there are no answers or counters
+    if isinstance(cell.mat, Estimate) or not cell.num_samples or not blocks:
+        return cell  # the answers give MAT, or there are no compared answers or no counters
     if task != key.task:  # a category
         return cell
     mat = mat_of_blocks(blocks)
-    # A reason other than NO_STEPS says more, such as how many answers have counts, or that the
-    # answers are not comparable. It is kept if the counters give no MAT either.
+    # A reason other than NO_STEPS says more, such as how many answers have counts. It is kept if
+    # the counters give no MAT either.
     has_own_reason = cell.mat != NO_STEPS
     return cell if has_own_reason and isinstance(mat, Missing) else replace(cell, mat=mat)
 

@@ -90,6 +90,22 @@ def two_methods(load: Load = ONE, **values: Any) -> Run:
     return run(records, blocks, [load], **values)
 
 
+def test_answers_that_are_not_comparable_have_no_mat_of_counters() -> None:
+    """EAGLE-3 was interrupted after one of four requests, which its server counted."""
+    records = [answer("vanilla", i, ONE, wall_s=1.0) for i in range(4)]
+    counted = block(
+        "eagle3",
+        ONE,
+        duration_s=1.0,
+        num_requests=1,
+        num_tokens=NUM_TOKENS,
+        counters={"num_accepted": 5.0},
+    )
+    metrics = measured(run([*records, answer("eagle3", 0, ONE, wall_s=0.5)], [counted], [ONE]))
+    cell = metrics.cell("eagle3", 0.0, "gsm8k")
+    assert cell.mat == cell.speedup == Missing("not comparable: finished 1 of 4")
+
+
 def test_throughputs_are_amounts_per_second_of_the_blocks() -> None:
     metrics = only(two_methods())
     assert number(metrics.request_throughput) == 2.0
