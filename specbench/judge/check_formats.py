@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,8 @@ from specbench.report.export.json import plain
 
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold even escaped, such as control characters in an error."""
+_SUITE = "specbench check"
+"""The name of a suite, or its first words."""
 _COUNTED = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
 """The names of a suite's counts, and the paths of the elements that are counted."""
 
@@ -59,28 +61,29 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document, with a suite per run.
+    """The XML document, with a suite per run. If there are several, their names have the runs'.
 
     A cell (a method on a task, at a temperature and a load) with checks is a case. Checks of the
     whole run are cases with the names of the checks. If a name comes up again after other checks,
-    its case gets a number, since CI servers may drop a second case of the same name. A case fails
-    if any of its checks fails. It is skipped if all its checks of numbers (MAT and speed) are
-    skipped or, without such checks, if all its checks are.
+    its case gets a number, since CI servers may drop a second case of the same name. Suites of runs
+    with the same name get numbers too. A case fails if any of its checks fails. It is skipped if
+    all its checks of numbers (MAT and speed) are skipped or, without such checks, if all its checks
+    are.
     """
     root = ElementTree.Element("testsuites")
+    suites_seen = Counter[str]()  # by name
     for run in runs:
-        suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
+        suite_name = _SUITE if len(runs) == 1 else f"{_SUITE} {_clean(run.run)}"
+        name = _numbered(suite_name, suites_seen)
+        suite = ElementTree.SubElement(root, "testsuite", name=name)
         _add_properties(suite, run)
-        num_seen = Counter[tuple[str, str]]()  # cases so far, by class and name
+        cases_seen = defaultdict[str, Counter[str]](Counter)  # class -> cases so far, by name
         # The method is empty for a check of the whole run. Checks of one case are neighbours.
         for (method, case_name), checks in groupby(run.checks, key=_case):
             # A dot would divide the class name. `_clean` replaces what XML cannot hold.
             class_path = ["specbench", _clean(method).replace(".", "·")]
             classname = ".".join(filter(None, class_path))
-            name = _clean(case_name)
-            num_seen[classname, name] += 1
-            if num_seen[classname, name] > 1:
-                name += f" ({num_seen[classname, name]})"
+            name = _numbered(_clean(case_name), cases_seen[classname])
             case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name)
             _add_result(case, [*checks])
         _set_counts(suite, [suite])
@@ -88,6 +91,12 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return document + b"\n"
+
+
+def _numbered(name: str, num_seen: Counter[str]) -> str:
+    """The name, with a number if it was seen before. It is counted as seen."""
+    num_seen[name] += 1
+    return name if num_seen[name] == 1 else f"{name} ({num_seen[name]})"
 
 
 def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:

@@ -116,6 +116,10 @@ def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -
     )
     root = ElementTree.fromstring(to_junit([run(Check("hashes", "passed", "")), failing]))
     assert [suite.get("failures") for suite in root] == ["0", "1"]
+    assert [suite.get("name") for suite in root] == [
+        "specbench check new",
+        "specbench check new (2)",
+    ]
     assert cases(failing)["specbench", "hashes"].findtext("failure") == "no sha256"
     assert cases(failing)["specbench", "hashes (2)"].findtext("skipped") == "not here"
 
