@@ -151,7 +151,7 @@ def _refuse_impossible(run: Run) -> None:
         msgspec.json.decode(header_json(run.header), type=RunHeader)
         for number, record in enumerate(run.records, start=1):
             key = record.key
-            subject = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
+            subject = f"Record {number} ({key.sample_id}, turn {key.turn + 1} of {key.method})"
             content = msgspec.json.encode(to_line(record))
             record_check.check(msgspec.json.decode(content, type=ImportedLine), key, number)
     except ValueError as error:  # from msgspec, or an ImpossibleRecord

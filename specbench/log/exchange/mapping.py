@@ -177,11 +177,12 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
     """The record of the row with this number, from 0. A row with an error gives a failed record.
 
-    `scopes` are the row and the objects around it. `columns` says where to find a text or number in
-    them. Its keys are the names of columns listed in `read_answers`.
+    An error that is 0 or false is none. `scopes` are the row and the objects around it. `columns`
+    says where to find a text or number in them. Its keys are the names of columns listed in
+    `read_answers`.
 
     Raises:
-        UserError: a row has a text in place of a number.
+        UserError: a row has a negative number, or a text in place of a number.
     """
 
     def text(name: str) -> str:
@@ -190,7 +191,10 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
 
     def amount(name: str) -> float | None:
         """The row's number in this column, or None."""
-        return _number(scopes, columns.get(name, Column()))
+        quantity = _number(scopes, columns.get(name, Column()))
+        if quantity is not None and quantity < 0:
+            raise scopes[-1].error(f"{name}: expected 0 or more, found {quantity:g}")
+        return quantity
 
     accepted = amount("accepted")  # draft tokens of all steps of the answer
     num_accepted = None if accepted is None else round(accepted)
@@ -212,7 +216,7 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
         decode_s=amount("decode_s"),
         imported=counts,
     )
-    return failed(record, error) if error else record
+    return record if error in ("", "0", "False") else failed(record, error)
 
 
 def _rows(mapping: FileMapping, source: SourceFile) -> Iterator[Scopes]:
@@ -296,5 +300,4 @@ def _number(scopes: Scopes, column: Column) -> float | None:
     try:
         return finite(str(field.content)) * column.scale
     except ValueError as error:
-        problem = f"{column.path}: expected a number, found {field.content!r}"
-        raise field.error(problem) from error
+        raise field.error(f"{column.path}: expected a number, found {field.content!r}") from error

@@ -128,11 +128,11 @@ def test_a_wrong_metric_is_one_message(
 
 def test_a_request_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "p.jsonl", request(0), request(0))
-    with pytest.raises(UserError, match=r"Answer 2, session 0, turn 1 of p: .+ line 1 already"):
+    with pytest.raises(UserError, match=r"Record 2 \(session 0, turn 1 of p\): .+ line 1 already"):
         imported(tmp_path, str(path))
     later_turn = request(0)
     later_turn["metadata"]["turn_index"] = 1
-    with pytest.raises(UserError, match=r"turn 2 of p: .+ but turn 0 is missing \(from 0\)"):
+    with pytest.raises(UserError, match=r"turn 2 of p\): .+ but turn 0 is missing \(from 0\)"):
         imported(tmp_path, str(write_lines(tmp_path / "p.jsonl", later_turn)))
 
 

@@ -181,15 +181,20 @@ gives = "answers"
 rows = ""
 [columns]
 tokens = { path = "tokens" }
+accepted = { path = "accepted" }
 total_s = { path = "seconds" }
 error = { path = "error" }
 """)
-    rows = [{"tokens": 5, "seconds": 1.0}, {"tokens": 3, "seconds": 2.0, "error": "cut off"}]
+    good = {"tokens": 5, "seconds": 1.0, "error": False}
+    rows = [good, {"tokens": 3, "seconds": 2.0, "error": "cut off"}]
     answers = write_lines(tmp_path / "answers.jsonl", *rows)
     answer, failure = imported(tmp_path, f"m={answers}", mapping=read_mapping(path)).records
     assert (answer.is_ok, answer.num_tokens) == (True, 5)
     assert (failure.is_ok, failure.num_tokens, failure.error) == (False, 0, "cut off")
     assert failure.imported and failure.imported.published_tokens == 3
+    write_lines(answers, good | {"accepted": -3})
+    with pytest.raises(UserError, match="line 1: accepted: expected 0 or more, found -3"):
+        imported(tmp_path, f"m={answers}", mapping=read_mapping(path))
 
 
 SGLANG = {
