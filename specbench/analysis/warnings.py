@@ -162,7 +162,7 @@ def _few_samples(
             continue
         estimate, *_ = estimates  # the speedup, or else MAT
         # An interval is shown with fewer samples than a claim needs; `interval` is None then.
-        has_interval |= estimate.shown_interval is not None
+        has_interval |= any(number.shown_interval is not None for number in estimates)
         if estimate.interval is None:  # too few samples for a claim
             fewest_samples[key.task] = min(
                 cell.num_samples, fewest_samples.get(key.task, cell.num_samples)

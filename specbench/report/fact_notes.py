@@ -220,7 +220,7 @@ def _formula(run: RunMetrics) -> list[Numbers]:
     A cell is a method at a temperature on a task. It has two speedups: `our_speedup` is the ratio
     of times per token, and `paper_speedup` is the ratio of mean tokens/s. The run uses one of them.
     The change is the other speedup / the used speedup - 1. There are two changes, each with its
-    method and task, or fewer if fewer than two cells have both speedups.
+    cell, or fewer if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
@@ -232,8 +232,8 @@ def _formula(run: RunMetrics) -> list[Numbers]:
             paper_to_our = paper_speedup.value / our_speedup.value
             # `arithmetic` is the formula of the run: "ours" or "paper"
             other_to_used = 1 / paper_to_our if run.arithmetic == "paper" else paper_to_our
-            change = other_to_used - 1
-            changes.append({"method": key.method, "task": key.task, "change": change})
+            subject = {name: getattr(key, name) for name in ("method", "temperature", "task")}
+            changes.append({**subject, "change": other_to_used - 1})
     changes.sort(key=lambda numbers: numbers["change"])
     return changes if len(changes) < 2 else [changes[0], changes[-1]]
 

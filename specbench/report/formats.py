@@ -32,6 +32,12 @@ def at_least(num_figures: int, number: float) -> str:
     return f"{number:.0f}" if is_whole else f"{number:.{num_figures}g}"
 
 
+def requests(num_figures: int, number: float) -> str:
+    """Write a number of requests with this many significant figures, such as 1 request."""
+    number_text = at_least(num_figures, number)
+    return f"{number_text} request" if number_text == "1" else f"{number_text} requests"
+
+
 def figures(quantity: Value, scale: float = 1.0) -> str:
     """Write a scaled number with three significant figures, zeros included, such as 2.50."""
     if isinstance(quantity, Missing):

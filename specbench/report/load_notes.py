@@ -174,12 +174,12 @@ def _interval_text(interval: Interval) -> str | None:
     """
     if math.isinf(interval.low) or interval.high == 0:
         return None
-    low = formats.at_least(3, interval.low)
-    high = formats.at_least(3, interval.high)
+    low = formats.requests(3, interval.low)
+    high = formats.requests(3, interval.high)
     if low == high:
-        return f"{low} requests"
+        return low
     if interval.low == 0:
-        return f"{high} requests or fewer"
+        return f"{high} or fewer"
     if math.isinf(interval.high):
-        return f"{low} requests or more"
-    return f"{low} to {high} requests"
+        return f"{low} or more"
+    return f"{formats.at_least(3, interval.low)} to {high}"

@@ -232,7 +232,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "bytes": formats.num_bytes,
     "gigabytes": _gigabytes,
     "range": _range,
-    "load": partial(formats.at_least, 2),
+    "load": partial(formats.requests, 2),
     "rounded": partial(formats.at_least, 3),
     "sentence": str.capitalize,
 }

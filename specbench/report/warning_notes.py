@@ -291,7 +291,8 @@ def audit_failure(audit: MethodAudit) -> str:
         return "the test is not stored"
     test = min(audit.failures, key=lambda failure: failure.p_value or 0.0)
     # The subject is what was tested, such as "tokens". The unit of the effect may be "".
-    effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
+    effect = f"{test.effect:.3g} {test.unit}".rstrip()
+    effect_text = f'the test "{test.subject}: {test.name}" has an effect of {effect}'
     if test.p_value is not None:
         return f"{effect_text} (p = {test.p_value:.2g})"
     if test.limit is not None:  # the largest effect that passes

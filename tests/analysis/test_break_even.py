@@ -8,9 +8,10 @@ import pytest
 
 from specbench.analysis.break_even import break_even, crossing
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.log.run import Load, Run
 from specbench.report.build import make_report
+from specbench.report.load_notes import _interval_text
 from specbench.types import Record
 from tests.analysis.test_serving import answer, block, run
 from tests.judge.changing import with_header
@@ -86,6 +87,7 @@ def served_run(ratios: dict[int, float]) -> Run:
     [
         ({1: 1.5, 4: 1.2, 16: 0.8}, "falls to 1 at about 8 requests at once, between the measured"),
         ({64: 1.2, 256: 0.8}, "It falls to 1 at about 128 requests at once, between the"),
+        ({1: 1.01, 4: 0.5}, "It falls to 1 at about 1 request at once, between the"),
         ({1: 1.5, 16: 1.2}, "It is above 1 at all measured loads, up to 16."),
         ({1: 0.9, 16: 0.8}, "It is not above 1 at any measured load, from 1 up."),
     ],
@@ -101,6 +103,19 @@ def test_a_report_says_up_to_which_load_a_method_pays(
         in (text.replace(" %", "%").replace("requests (", "request ("))
     )
     assert sentence in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.0, 1.001, "1 request"),
+        (0.0, 1.0, "1 request or fewer"),
+        (1.0, math.inf, "1 request or more"),
+        (1.0, 2.5, "1 to 2.5 requests"),
+    ],
+)
+def test_an_interval_of_loads_is_said_in_words(low: float, high: float, text: str) -> None:
+    assert _interval_text(Interval(low, high)) == text
 
 
 def test_a_run_at_one_load_has_no_break_even() -> None:

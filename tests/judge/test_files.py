@@ -132,7 +132,7 @@ def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
     folder = store(tmp_path / "one", is_audited=False)
     assert "There is no audit" in exclusions(folder)[0]
     audits = {
-        "pld failed the audit at T=0: tokens, surprise": stored_audit(
+        'pld failed the audit at T=0: the test "tokens: surprise"': stored_audit(
             failed_audit("pld", 0.0), num_records=4
         ),
         "vanilla failed the audit at T=0": stored_audit(

@@ -84,8 +84,8 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
     text = drawn(run, is_full=False)
     assert rows(text)["SpS"].count("±?") == 1 and "±?" not in rows(text)["PLD"]
     assert note(run) == (
-        "Use --limit 6: with 2 prompts per task, there is no interval. One task dominates the mean "
-        "speedup (±?) of SpS."
+        "Use --limit 6: with 2 prompts per task, no task has an interval. One task dominates the "
+        "mean speedup (±?) of SpS."
     )
     assert "x ±? (one task dominates)" in drawn(run)
 
@@ -95,7 +95,7 @@ def test_a_first_look_has_one_note_and_signs_at_its_means_alone() -> None:
     text = drawn(run, 120, is_full=False)
     # Only the mean of each method has a sign, not its tasks.
     assert rows(text)["PLD"].count("±") == rows(text)["SpS"].count("±?") == 1
-    assert text.count("Use --limit 6: with 3 prompts per task, there is no interval.") == 1
+    assert text.count("Use --limit 6: with 3 prompts per task, no task has an interval.") == 1
 
 
 @pytest.mark.parametrize(

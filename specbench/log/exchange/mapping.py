@@ -178,11 +178,8 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
     """The record of the row with this number, from 0. A row with an error gives a failed record.
 
     An error that is 0 or false is none. `scopes` are the row and the objects around it. `columns`
-    says where to find a text or number in them. Its keys are the names of columns listed in
-    `read_answers`.
-
-    Raises:
-        UserError: a row has a negative number, or a text in place of a number.
+    says where to find a text or number in them, by names of columns listed in `read_answers`.
+    Raises UserError if a row has a negative number, or a text in place of a number.
     """
 
     def text(name: str) -> str:

@@ -100,7 +100,7 @@ def _parts(report: Report) -> list[Part]:
 def _tasks(report: Report) -> list[Task]:
     """Return the tasks that have columns: the tasks, their mean, or both, as chosen.
 
-    There is always at least one.
+    If none is chosen, all tasks have columns. A run without records may have no tasks.
     """
     has_tasks = any(name in report.columns for name in _PARTS)
     tasks = [
