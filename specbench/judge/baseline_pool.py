@@ -101,8 +101,7 @@ def check_speeds(
         return
     num_cells = len(cells)
     num_checks = num_cells + 1 if num_cells > 1 else 1  # + 1: all methods together
-    level = GATE_ALPHA / (num_checks * num_loads)  # Bonferroni
-    rule = _SpeedRule(max_slowdown, level)
+    rule = _SpeedRule(max_slowdown, GATE_ALPHA / (num_checks * num_loads))  # Bonferroni
     changes = change_table.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
     if num_cells > 1:
