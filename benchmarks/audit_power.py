@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS, help="runs of the real methods")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no part after this")
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no part after this")
     parser.add_argument("--out", type=Path, default=OUT, help="file of results")
     arguments = parser.parse_args()
     done, parts = read_parts(arguments.out), parts_of(arguments.seeds)

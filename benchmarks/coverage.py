@@ -255,7 +255,7 @@ def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
 def main() -> None:
     """Simulate and print."""
     num_runs = 40 if "--short" in sys.argv else NUM_RUNS
-    print(f"{num_runs} runs per number: % covered / with a false colour / sentence\n", flush=True)
+    print(f"{num_runs} runs per number: % covered / false colours / false sentences\n", flush=True)
     tables = (table, sequential, two_passes, power)
     for lines in (make_lines(num_runs) for make_lines in tables):
         for line in lines:

@@ -66,7 +66,7 @@ def main(folder: Path, num_runs: int = NUM_RUNS) -> None:
         num_false += bool(claimed)
         for claim in claimed:
             print(f"pair {number}: {claim}")
-    print(f"{num_false} of {num_runs} pairs of equal runs have a claimed factor")
+    print(f"{num_false} of {num_runs} pairs of equal runs have a false claim")
     for name, (arguments_a, arguments_b) in PAIRS.items():
         has_neighbour = name == "neighbour"
         subject = run_of(folder / f"{name}-a", f"{ARGUMENTS} {arguments_a}", is_busy=has_neighbour)

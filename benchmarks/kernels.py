@@ -59,7 +59,7 @@ def main(capabilities: list[str]) -> int:
 def _unsupported_reason(capability: str) -> str | None:
     """The reason that a capability cannot be checked, or None if it can."""
     if capability not in PROCESSORS:
-        return f"its shared memory is unknown; known are {', '.join(PROCESSORS)}"
+        return f"its shared memory is unknown (known: {', '.join(PROCESSORS)})"
     case = next(case for case in CASES if case.what == "norm")
     try:
         _compiled(case, capability)

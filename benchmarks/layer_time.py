@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="vicuna-13b")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 6, 10, 26, 60])
     parser.add_argument("--cached", type=int, default=500, help="rows in the cache")
-    parser.add_argument("--out", type=Path, help="a file for lines of JSON")
+    parser.add_argument("--out", type=Path, help="JSONL file of the results")
     given = parser.parse_args(argv)
     shape = find_model(given.model).shape
     if shape is None:
@@ -109,7 +109,7 @@ def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> Non
                 share = size / seconds / fastest if size and not reason else None
                 print(_cell(seconds, share), end="", flush=True)
                 if reason:
-                    print(f"{name} of {num_rows} rows by {way} fails: {reason}", file=sys.stderr)
+                    print(f"{name}, {num_rows} rows, {way}: {reason}", file=sys.stderr)
                 if out:
                     us = None if reason else round(seconds * 1e6, 3)
                     line = {"rows": num_rows, "operation": name, "way": way, "weight_bytes": size}

@@ -60,12 +60,12 @@ def parse(words: Sequence[str]) -> Namespace:
     """The arguments of a command line."""
     parser = ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--num-tokens", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=5, help="the first one is not counted")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; the first is not counted")
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
     parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
     parser.add_argument("--vllm", type=Path, help="vLLM's command")
-    parser.add_argument("--stand-in", default="", help="a model card, in place of tiny")
-    parser.add_argument("--dtype", default="float32", help="of the stand-in")
+    parser.add_argument("--stand-in", default="", help="a known model, instead of tiny")
+    parser.add_argument("--dtype", default="float32", help="number format of the stand-in")
     parser.add_argument("--limit", type=int, help="number of prompts")
     return parser.parse_args(words)
 

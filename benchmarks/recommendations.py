@@ -85,7 +85,7 @@ def _at(estimates: Mapping[str, Estimate], truths: Mapping[str, float]) -> dict[
 
 def main() -> None:
     """Print a line per truth and design."""
-    print("apart  design    runs  recommended  as the fastest  wrong")
+    print("apart  design    runs  recommended  named fastest   wrong")
     for outcome in simulate(100):
         print(
             f"{outcome.step:5.0%}  {outcome.design:8}  {outcome.num_runs:4}  "

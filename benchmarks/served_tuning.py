@@ -244,7 +244,7 @@ def main(num_cases: int = NUM_CASES, drift_percent: int = 0) -> None:
             f"{min(of_best):.3f} of it and {min(of_plain):.3f} of plain decoding"
         )
     num_covered = sum(outcome.is_break_even_covered for outcome in all_outcomes)
-    print(f"break-even in its interval: {num_covered} of {len(all_outcomes)}")
+    print(f"intervals that cover the true break-even: {num_covered} of {len(all_outcomes)}")
 
 
 if __name__ == "__main__":

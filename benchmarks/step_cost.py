@@ -96,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--neighbour", action="store_true", help="keep one core busy meanwhile")
-    parser.add_argument("--gguf", help="the same weights for llama.cpp, by the wheel xllamacpp")
+    parser.add_argument("--neighbour", action="store_true", help="keep one core busy")
+    parser.add_argument("--gguf", help="the same weights, for llama.cpp's wheel")
     given = parser.parse_args(argv)
     dtype = getattr(torch, given.dtype)
     ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}

@@ -44,8 +44,8 @@ def captured_layers(
     one_value(checkpoint, {**named_number, "the number of its target layers is": len(layers)})
     if not chosen and not head.names_layers:
         checkpoint.notes.append(
-            f"Its config names no target layers: it reads the inputs of layers {layers}, a guess "
-            "from the official code. If it accepts few tokens, name others with layers=."
+            f"Its config names no target layers, so it reads the inputs of layers {layers}, as in "
+            "the official code. If few tokens are accepted, name other layers with layers=."
         )
     return tuple(sorted(layers))
 

@@ -223,8 +223,8 @@ def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: H
         understood.add("sliding_window")
     if unknown := unknown_fields(fields, understood):
         checkpoint.notes.append(
-            f"Its config has fields that are not known: {', '.join(unknown)}. If one of them "
-            "changes what the head computes, it accepts fewer tokens than it could."
+            f"Its config has unknown fields: {', '.join(unknown)}. If one of them changes what the "
+            "head computes, fewer of its tokens are accepted."
         )
 
 
@@ -255,7 +255,9 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
         if kind == "default" and rope.get("factor") not in (None, 1):
             raise checkpoint.error(f"has {name}.factor {rope['factor']!r} without a rope_type")
         if kind not in _ROPE_TYPES:
-            raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPE_TYPES)}")
+            raise checkpoint.error(
+                f"has {name} of type {kind!r}; known types are {', '.join(_ROPE_TYPES)}"
+            )
         bases = [rope.get("rope_theta"), fields.get("rope_theta")]
         if None not in bases and bases[0] != bases[1]:
             raise checkpoint.error(f"has two values of rope_theta, {bases}")
@@ -278,11 +280,13 @@ def _speculators_layer_config(
         raise checkpoint.error(f"has speculators_model_type {kind!r}, which is not supported")
     if head_format.switches and raw.get("norm_before_residual") is None:
         raise checkpoint.error(
-            "names no norm_before_residual, which speculators and vLLM then set differently"
+            "does not set norm_before_residual, for which speculators and vLLM have different "
+            "defaults"
         )
     layer = section.get("model_type", "qwen3")
     if layer not in _LAYER_CONFIGS:
-        raise checkpoint.error(f"has layers of model_type {layer!r}, not of {[*_LAYER_CONFIGS]}")
+        known = ", ".join(_LAYER_CONFIGS)
+        raise checkpoint.error(f"has layers of model_type {layer!r}; known types are {known}")
     has_norms = "layers.0.self_attn.q_norm.weight" in checkpoint
     if has_norms != (layer == "qwen3"):
         verb = "has" if has_norms else "lacks"

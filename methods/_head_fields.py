@@ -135,7 +135,8 @@ def check_target(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     target_type = fields.get("target_model_type")
     if target_type in ROTATES_NEIGHBOURS:
         raise checkpoint.error(
-            f"has target_model_type {target_type!r}, whose heads rotate neighbours"
+            f"has target_model_type {target_type!r}, whose rotary embedding (of neighbouring "
+            "dimensions) is not supported"
         )
     vocabulary = {name: fields.get(name) for name in ("vocab_size", "truncated_vocab_size")}
     one_value(checkpoint, {**vocabulary, "the target's vocabulary is": target.vocab_size})

@@ -79,7 +79,7 @@ def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
         is_drafted = checkpoint.integers("t2d", vocab_size)  # [vocab] bool
         drafted_ids = is_drafted.nonzero().view(-1)
         if not torch.equal(drafted_ids, ids.sort().values):
-            raise checkpoint.error("has a t2d that names other tokens than its d2t")
+            raise checkpoint.error("has a t2d and a d2t that name different tokens")
     return ids
 
 

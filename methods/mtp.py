@@ -79,7 +79,7 @@ class MtpModel(FeatureModel):
             raise checkpoint.error(f"has no tensor whose name begins with {self._prefix}")
         target = context.target
         if not hasattr(target.model.base_model, "rotary_emb"):
-            raise checkpoint.error("is for a model without one rotary embedding for all layers")
+            raise checkpoint.error("is for a model whose layers share no rotary embedding")
         if any(attention_kinds(target.config).values()):
             raise checkpoint.error("is for a model with attention windows")
 

@@ -34,7 +34,7 @@ class Options(MethodOptions):
         if not self.min_span <= self.max_span <= SORTED_BY:
             raise UserError(
                 f"rest cannot look up contexts of {self.min_span} to {self.max_span} tokens.",
-                f"Give min_span at most max_span, and max_span at most {SORTED_BY}.",
+                f"Give a max_span of at most {SORTED_BY}, and a min_span of at most max_span.",
             )
 
 

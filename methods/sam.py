@@ -25,14 +25,14 @@ class Options(MethodOptions):
     other: Literal["recycling", "eagle2", "eagle3"] = option(
         "recycling", "method that drafts where no match is long enough"
     )
-    nodes: int = option(61, "largest number of nodes of the other method's tree", min=2)
+    nodes: int = option(61, "most nodes in the other method's tree", min=2)
     depth: int = option(5, "expansions of the tree, for eagle2 and eagle3", min=0)
     num_tokens: int = option(39, "most tokens copied", min=1)
     threshold: int = option(5, "tokens that must match", min=1)
     scope: Literal["request", "run"] = option("request", "run: recycling keeps its table")
     weights: str = option("", "the other method's checkpoint, a folder or hub id")
     datastore: str = option("", "datastore to copy from too, made by `specbench datastore build`")
-    bias: int = option(5, "tokens by which a datastore's match must be longer than one in the text")
+    bias: int = option(5, "extra tokens that a match in the datastore must have over the text's")
 
     def most_nodes(self) -> int:
         return max(self.num_tokens + 1, self.nodes)

@@ -17,11 +17,11 @@ from specbench.types import option
 class Options(MethodOptions):
     """Options of suffix decoding."""
 
-    depth: int = option(24, "most tokens of a match and its continuation", min=2)
+    depth: int = option(24, "longest match with its continuation, in tokens", min=2)
     num_tokens: int = option(24, "most tokens drafted", min=1)
-    factor: float = option(1.0, "tokens drafted per token matched", min=0)
-    offset: float = option(0.0, "tokens drafted in addition", min=0)
-    min_prob: float = option(0.1, "smallest frequency of a drafted path", min=0)
+    factor: float = option(1.0, "draft tokens per matched token", min=0)
+    offset: float = option(0.0, "draft tokens in addition", min=0)
+    min_prob: float = option(0.1, "smallest probability of a drafted path", min=0)
     shape: Literal["chain", "tree"] = option(
         "chain", "draft the most likely continuation, or several"
     )

@@ -100,8 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 figures["values"] = differences(target, prompt_ids)
                 wrong += [
-                    f"A step over {num_rows} rows after {length} tokens has other logits than a "
-                    f"longer prompt: they differ by {difference:.2g}, {allowed:g} is rounding."
+                    f"After {length} tokens, the logits of a step over {num_rows} rows differ from "
+                    f"a longer prompt's by {difference:.2g}; rounding explains {allowed:g}."
                     for num_rows, difference in figures["values"].items()
                     if not difference <= allowed
                 ]

@@ -76,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--capability", type=int, help="needs no GPU; such as 90")
-    parser.add_argument("--most", type=int, help="number of kernels")
+    parser.add_argument("--capability", type=int, help="such as 90; needs no GPU")
+    parser.add_argument("--most", type=int, help="largest number of kernels")
     given = parser.parse_args(argv)
     if given.capability:
         driver.set_active(Offline(GPUTarget("cuda", given.capability, 32)))

@@ -116,7 +116,7 @@ def check_energy(row: Row, folder: Path) -> None:
     energies = read_run(folder).header.energy
     metered = {energy.method for energy in energies if energy.joules_per_token is not None}
     if missing := sorted({*row.spec.methods} - metered):
-        message = f"{row.name} has no energy of {', '.join(missing)}."
+        message = f"{row.name} has no energy for {', '.join(missing)}."
         raise SpecbenchError(message, "See `energy` in its run.json.")
 
 
@@ -130,7 +130,7 @@ def check_figures(row: Row, folder: Path) -> None:
         run = read_run(folder)
         answered = {record.key.method for record in run.records if record.status == "ok"}
         if missing := sorted({*run.header.methods} - answered):
-            message = f"{row.name} has no finished answer of {', '.join(missing)}."
+            message = f"{row.name} has no finished answer from {', '.join(missing)}."
             raise SpecbenchError(message, "See its samples.jsonl.")
         return
     file, pattern = row.figures

@@ -104,7 +104,7 @@ def goals(judged: Sequence[Judged], cards: Sequence[str]) -> str:
     """A table of the goals, each with its worst figure in each run, and the measured cards."""
     measured = " and ".join(cards) or "no card"
     lines = [
-        f"Measured on {measured}. Goals that name the {GOAL_CARD} are judged on that card alone.",
+        f"Measured on {measured}. Goals for the {GOAL_CARD} are judged only on that card.",
         f"{'goal':<44}{'row':<24}{'bound':>9}{'worst':>9}  verdict",
     ]
     return "\n".join([*lines, *(result.line for result in judged)])
@@ -115,12 +115,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks.gpu", description=(package.__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--list", action="store_true", help="show the rows without running them")
-    parser.add_argument("--plan", type=float, metavar="MINUTES", help="show what fits, by call")
+    parser.add_argument("--plan", type=float, metavar="MINUTES", help="list the rows of each call")
     parser.add_argument("--dry-run", action="store_true", help="small rows, on a CPU")
-    parser.add_argument("--only", action="append", help="a row, or a kind of rows")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="time for this call")
+    parser.add_argument("--only", action="append", help="run only this row, or rows of this kind")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time limit of this call")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", help="default: bfloat16, on a CPU float32")
+    parser.add_argument("--dtype", help="default: bfloat16; float32 on a CPU")
     parser.add_argument("--model", action="append", help=f"default: {', '.join(MODELS)}")
     parser.add_argument("--limit", type=int, default=2, help="prompts per task")
     parser.add_argument("--max-new-tokens", type=int, default=128)

@@ -67,9 +67,9 @@ def size_text(root: Path, carried: Sequence[str] = ()) -> str:
         by_folder["/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]] += num_bytes
     total_mib = by_folder.total() / MIB
     largest = ", ".join(f"{name} {count / MIB:.1f}" for name, count in by_folder.most_common(4))
-    text = f"{total_mib:.1f} MiB travel to a machine with a GPU: {largest}."
+    text = f"{total_mib:.1f} MiB are sent to the GPU machine: {largest}."
     if total_mib >= MANY_MIB:
-        text += f" The limit is {MOST_MIB}. `python -m benchmarks.gpu.travel aside` makes room."
+        text += f" The limit is {MOST_MIB} MiB. `python -m benchmarks.gpu.travel aside` makes room."
     return text
 
 

@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--settings", type=int, default=44)
     parser.add_argument("--limit", type=int, default=8, help="prompts per task, both halves")
     parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--minutes", type=float, default=20.0, help="of each process")
+    parser.add_argument("--minutes", type=float, default=20.0, help="minutes per process")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

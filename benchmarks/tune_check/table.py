@@ -28,8 +28,8 @@ NUM_SPLITS = 200
 """Number of random halves of the prompts that measure the coverage of intervals."""
 ERROR_NAMES = (
     "of the speedup",
-    "by other prompts",
-    "by the cost",
+    "due to other prompts",
+    "due to the cost curve",
     "of the MAT on the same prompts",
 )
 """Names in the table of the four numbers in `Row.errors`."""
@@ -53,11 +53,11 @@ def table_lines(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
         lines.append(f"| median error {error_name} | {error:.1%} |")
     lines += [
         f"| vanilla's step, run / curve | {ratio:.2f} |",
-        f"| median error by cost, with the same extra time in every step | {longer_error:.1%} |",
+        f"| median error due to the corrected cost curve | {longer_error:.1%} |",
         f"| error of an A/A pair | {aa_error:.1%} |",
         f"| goal | {goal:.1%} |",
         f"| within twice the goal | {share_within:.0%} |",
-        f"| coverage over {NUM_SPLITS} splits: mean, least, most of the settings | {shares} |",
+        f"| coverage over {NUM_SPLITS} splits: mean, minimum, maximum | {shares} |",
         "",
         "| setting | predicted | measured | error | prompts | cost | MAT |",
         "|---" + "|---:" * 6 + "|",

@@ -129,7 +129,7 @@ def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | No
     if not token_ids.dtype == order.dtype == np.int32 or token_ids.min() < SEPARATOR:
         return "its tokens are not token ids"
     if not np.array_equal(np.sort(order), np.arange(len(order))):
-        return "its order does not name each token once"
+        return "its order does not list each position once"
     end = np.full(SORTED_BY, SEPARATOR - 1, token_ids.dtype)  # sorts before all tokens
     padded_ids = np.append(token_ids, end)
     # Neighbours in the order whose first `depth` tokens are equal.
@@ -139,7 +139,7 @@ def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | No
         earlier_ids = padded_ids[earlier + depth]
         later_ids = padded_ids[later + depth]
         if (earlier_ids > later_ids).any():
-            return "its order does not sort its tokens"
+            return "its order is not sorted"
         is_equal = earlier_ids == later_ids
         earlier = earlier[is_equal]
         later = later[is_equal]

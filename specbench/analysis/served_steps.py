@@ -17,8 +17,8 @@ from specbench.log.run import BlockKey, block_key
 from specbench.types import Record
 
 _TOO_MANY = (
-    "the server counts {:g} more drafts than the steps that its answers imply, but at most {} "
-    "answers ended with a draft token"
+    "the server counts {:g} more drafts than its answers have steps, but at most {} answers ended "
+    "with a draft token"
 )
 
 

@@ -17,8 +17,8 @@ from specbench.log.backend import BlockHeader
 from specbench.types import Record
 
 NO_COUNTS = Missing("the server reports no drafts")
-OTHERS = Missing("the server's counters count other requests too")
-HAS_FAILED = Missing("requests failed, and the server's counters count them")
+OTHERS = Missing("the server's counters include other requests")
+HAS_FAILED = Missing("the server's counters include failed requests")
 
 _POSITION = "accepted_at_"
 """The prefix of the counters of accepted tokens by draft position, such as "accepted_at_1"."""

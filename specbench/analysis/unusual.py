@@ -43,10 +43,10 @@ def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
             if answer.text != first_answer.text:
                 deviating.append(answer)
     if deviating:
-        number = "1 answer has" if len(deviating) == 1 else f"{len(deviating)} answers have"
+        number = "1 answer differs" if len(deviating) == 1 else f"{len(deviating)} answers differ"
         example = deviating[0]
         yield (
-            f"{number} a different text from an answer with the same token ids, first "
+            f"{number} in text from an answer with the same token ids, first "
             f"{example.key.method} on {example.key.sample_id}: {example.text[:40]!r}."
         )
 

@@ -94,7 +94,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
         "guesses",
-        "task prompts with over 2.5 times the tokens per step of a new prompt of the task",
+        "task prompts with over 2.5 times the tokens per step of a similar new prompt",
         num,
         effect=num_faster,
         unit="prompts",

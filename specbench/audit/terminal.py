@@ -84,8 +84,8 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     if method_audit.smallest_tv is not None:  # None: no tokens were sampled
         yield Line(
             f"Power: {POWER:.0%} of audits with {method_audit.num_tokens} sampled tokens would "
-            f"find an error that moves a probability of {method_audit.smallest_tv:.3f} on average "
-            "to or from the likeliest token."
+            f"find an error that moves a mean probability of {method_audit.smallest_tv:.3f} to or "
+            "from the likeliest token."
         )
     if not is_full:
         yield Line("--full shows every test.")

@@ -164,7 +164,7 @@ class _Tester:
             for method, records in records_by_method.items():
                 server = header.servers.get(method)
                 if server is None or not server.sends_token_ids:
-                    reason = "not audited, its server sends no token ids"
+                    reason = "not audited (its server sends no token ids)"
                     self._parts.begin(f"T={temperature:g}: {method}, {reason}")
                     continue
                 self._parts.begin(f"T={temperature:g}: {method}")

@@ -22,7 +22,7 @@ class Audit(Struct, frozen=True):
     model: Annotated[str, option(
         "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
     dtype: Annotated[str | None, option(
-        "Audit, and repeat steps that differ, in this dtype; float32 finds the most.",
+        "Number format of the audit; float32 finds the most.",
         "model", "note", "DTYPE")] = None
     device: Annotated[str | None, option(
         "Audit on cpu, cuda or cuda:1", "model", "note", "DEVICE", unset="the run's")] = None

@@ -257,7 +257,7 @@ def _run(path: Path) -> list[TextTable | str]:
     return [
         text_table(["run", str(path)], rows),
         text_table(["method", "name", "options in effect", "weights"], method_rows),
-        f"To repeat it, every setting written out:\n{commands.full_command(header)}",
+        f"To repeat it, with every setting:\n{commands.full_command(header)}",
     ]
 
 

@@ -39,7 +39,7 @@ class Call(Struct, frozen=True):
         "Use all prompts and three passes, not a first look. Most other options imply it.",
         "measure", "note")] = False
     dry_run: Annotated[bool, option(
-        "Print only the work, its cost and the differences that it could show.", "measure",
+        "Only print the plan, its cost and the differences that it could show.", "measure",
         "note")] = False
     ray: Annotated[str, option(
         "Share the prompts among the GPUs of a Ray cluster (docs/cluster.md).", "measure", "note",

@@ -27,7 +27,7 @@ Columns = Annotated[
     str,
     typer.Option(
         metavar="speedup,mat,mean",
-        help="In LaTeX: columns with the speedups and MAT of tasks, and the means; default: all.",
+        help="In LaTeX: columns to show (speedup and MAT per task, and means); default: all.",
     ),
 ]
 Ours = Annotated[
@@ -206,7 +206,7 @@ def _explain(
         loads = (Load(concurrency=concurrencies[0]), Load(concurrency=concurrencies[1]))
     if any(is_cell(str(path)) for path in paths):
         if loads:
-            raise UserError("--load is for runs.", "A cell names its load: ...,load=8.")
+            raise UserError("--load is for runs.", "Name a cell's load in the cell: ...,load=8.")
         document = explain_cells([str(path) for path in paths], methods)
     else:
         subject, *others = map(read_runs, paths)

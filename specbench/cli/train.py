@@ -67,7 +67,7 @@ def train(
     steps: Annotated[int, _number("Steps; to train further, --resume with more.", 1, 10**7)] = 2000,
     rows: Annotated[int, _number("Examples per step.", 1, 4096)] = 8,
     length: Annotated[int, _number("Longest example, in tokens.", 3, 10**6)] = 1024,
-    seed: Annotated[int, _number("Seed of new weights and of example order.", 0, 2**63 - 1)] = 1,
+    seed: Annotated[int, _number("Seed for new weights and example order.", 0, 2**63 - 1)] = 1,
     tokens: Annotated[int, _number("Answer tokens for --data self.", 1, 10**12)] = 1_000_000,
     draft_vocab: Annotated[int | None, _number(_VOCABULARY, 1, 2**28)] = None,
     unroll: Annotated[int, _number("Levels of the draft that eagle3 is trained for.", 1, 32)] = 6,

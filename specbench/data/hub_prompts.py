@@ -63,7 +63,7 @@ def hub_prompts(
         raise UserError(f"{source.id} ({source.split}) holds no prompt.", "Use `--prompts paper`.")
     origin = _origin(source)
     if num_placeholders:
-        origin += f", without {num_placeholders} rows whose text it does not hold"
+        origin += f", without the {num_placeholders} rows whose text is elsewhere"
     return HubPrompts(origin, len(rows), tuple(prompts))
 
 

@@ -68,7 +68,7 @@ class CheckedStep:
         if path[-1] >= self.num_verify:
             return f"accepted node {path[-1]}, but only {self.num_verify} nodes may be accepted"
         if accepted != [self.tokens[node] for node in path[1:]]:
-            return f"emitted the tokens {accepted}, but the nodes {path} have others"
+            return f"emitted the tokens {accepted}, which are not those of the nodes {path}"
         return None
 
 
@@ -101,7 +101,7 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
     if not torch.equal(expected.ancestors, layout.ancestors):
         return "lets a node see nodes other than its ancestors"
     if expected.max_depth > layout.max_depth:
-        return f"is {expected.max_depth} deep, but declares a depth of {layout.max_depth}"
+        return f"has depth {expected.max_depth}, but declares depth {layout.max_depth}"
     return _token_fault(state.pending, tokens, parents, num_verify, vocab_size)
 
 

@@ -56,7 +56,7 @@ def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",
-            "MAT of steps by answer tokens before the step, by prompt and answer tokens before it, "
-            "or by turn. A range counts only prompts with such steps on both sides, and needs at "
-            f"least {LEAST_PROMPTS} of them.",
+            "MAT by position (answer tokens before the step), by context (prompt and answer tokens "
+            "before it) and by turn. A range counts only prompts that have such steps on both "
+            f"sides, and needs {LEAST_PROMPTS} or more of them.",
         )

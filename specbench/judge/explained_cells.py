@@ -204,6 +204,6 @@ def _json_values(bounded: BoundedFactor) -> dict[str, Any]:
 
 _INTERVALS = Note(
     "Intervals",
-    "none: a published cell has no samples, so nothing is claimed. The last column has the range "
-    "of factors that the rounding of the printed numbers allows.",
+    "none: a published cell has no samples, so nothing is claimed. The last column has the factors "
+    "that the rounding of the printed numbers allows.",
 )

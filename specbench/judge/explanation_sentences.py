@@ -82,7 +82,7 @@ def _evidence(explanation: Explanation) -> str:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
     differing = f" Settings that differ and can change it: {'; '.join(named)}." if causes else ""
     if explanation.is_imported and not causes:
-        differing = " The files name no differing setting that can change it."
+        differing = " The files show no setting that differs and can change it."
     if explanation.is_without_cause(largest.name):
         return f", a change of {percent_text(largest)} without a cause."
     if explanation.is_claimed(largest.name):

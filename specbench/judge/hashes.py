@@ -66,7 +66,10 @@ def _check_prompts(
         return HashFindings(faults, unchecked=[unchecked])
     # the `origin` of prompts is the name, URL or data set of their file
     if prompts.sha256 != stored.sha256 and not header.origins:
-        fault = f"Prompts of {stored.task} do not match {stored.origin} with the run's options."
+        fault = (
+            f"The prompts of {stored.task} are not those that the run's options choose from "
+            f"{stored.origin}."
+        )
         faults.append(fault)
     prompt_ids = {prompt.sample_id for prompt in prompts.prompts}
     sample_ids = {record.key.sample_id for record in records if record.key.task == stored.task}

@@ -214,7 +214,7 @@ def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSid
     metrics = measure(run.at(load))
     if method not in metrics.methods:
         raise unknown_name(
-            "method", method, metrics.methods, "--cross names others.", of=str(folder)
+            "method", method, metrics.methods, "Name it with --cross.", of=str(folder)
         )
     temperature = compared.temperature
     if temperature not in metrics.temperatures:

@@ -275,7 +275,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         if self.imported:
             raise UserError(
                 f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",
-                "Give runs that specbench measured. report, compare, check and site take both.",
+                "Give a run that specbench measured. Only report, compare, check and site take "
+                "imported runs.",
             )
 
     @property

@@ -185,7 +185,7 @@ def _imported_problems(line: ImportedLine) -> Iterator[str]:
     if line.accept_lengths and sum(line.accept_lengths) != line.num_emitted:
         yield f"num_emitted: {line.num_emitted}, but accept_lengths emit {sum(line.accept_lengths)}"
     if (line.num_emitted is None) != (line.num_steps is None):
-        yield "num_steps: without num_emitted, or the other way round"
+        yield "num_steps and num_emitted: only one of them is given"
 
 
 def _least_step_s(header: RunHeader) -> float:

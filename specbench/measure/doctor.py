@@ -135,7 +135,9 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         reason = f", because {kernels.reason}" if kernels.reason else ""
         summary = f"{token_ms:.2f} ms per token by {kernels.name}{reason}; {tree_diagnosis.text}"
         if not is_torch:
-            summary += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
+            summary += (
+                f"; {'the same tokens as' if is_same else 'DIFFERENT tokens than'} with torch"
+            )
         is_ok = tree_diagnosis.is_ok
         if not is_same:  # no verdict in half precision, where rounding may decide near-ties
             is_ok = False if setup.dtype == "float32" else None
@@ -171,7 +173,7 @@ def _threads(threads: Threads | None) -> Diagnosis:
     waiting_text = {
         "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
-        "own": "wait as set by your environment variables",
+        "own": "wait as your environment variables say",
         "unknown": "may spin for a long time while they wait, which is slow beside other work",
     }[threads.waiting]
     return Diagnosis("threads", f"{threads.num}, {chosen_text}; they {waiting_text}")

@@ -66,7 +66,7 @@ def train_head(
         say(f"Loading {model_dir} …")
         dtype = torch.bfloat16 if options.is_mixed else torch.float32
         target = load_target(model_dir, dtype=dtype, device=torch.device(device))
-        about_text = f"The text is {data.name}; it was not checked for prompts of tasks."
+        about_text = f"The text is from {data.name}, and was not checked for prompts of tasks."
         if is_own_text:
             write_settings(log, settings)
             data = log.path.with_name("self.jsonl")
@@ -162,11 +162,11 @@ def _write_text(
     left_out = write_own_text(path, model, codec, options, prompts, say)
     openings = ""
     if options.openings:
-        openings = f", with {len(options.openings)} openings in turn"
+        openings = f", each beginning with one of {len(options.openings)} openings"
     return (
         f"The target wrote the text itself: requests after its chat template{openings}, and "
-        f"answers, two thirds of them greedy. No run of {OVERLAP} words is in one of "
-        f"{len(prompts):,} prompts of tasks. Not checked, because they are not on this "
+        f"answers, two thirds of them greedy. No run of {OVERLAP} words occurs in "
+        f"any of {len(prompts):,} prompts of tasks. Not checked, because they are not on this "
         f"machine: {', '.join(unchecked) or 'none'}. "
         f"Left out: {reasons(left_out) or 'nothing'}."
     )
@@ -218,7 +218,7 @@ def _progress(line: LogLine, options: TrainingOptions) -> str:
 def _rates_text(rates: Mapping[str, float]) -> str:
     """Return the acceptance on held-out text in words."""
     by_depth = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
-    text = f"draft tokens match the target's choice at these rates by depth: {by_depth}"
+    text = f"shares of draft tokens that match the target's choice, by depth: {by_depth}"
     if "mat" in rates:
-        text += f"; one path: MAT {rates['mat']:.2f}"
+        text += f"; MAT of a single path: {rates['mat']:.2f}"
     return text

@@ -53,7 +53,7 @@ CHANGED = 1.2
 """The speed of the machine has changed if two times of a step of vanilla differ by this factor."""
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
-    "--settings auto will not use these settings. Repeat on a quiet machine with another --out."
+    "--settings auto will not use these settings. Repeat on an idle machine, with another --out."
 )
 
 

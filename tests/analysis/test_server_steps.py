@@ -38,7 +38,7 @@ def test_mat_of_counters_is_used_if_no_answer_has_counts() -> None:
 @pytest.mark.parametrize(
     ("counters", "num_failed", "reason"),
     [
-        ({"num_drafts": 2.0, "num_accepted": 1.0, "num_tokens": 44.0}, 1, "requests failed"),
+        ({"num_drafts": 2.0, "num_accepted": 1.0, "num_tokens": 44.0}, 1, "failed requests"),
         ({"num_drafts": 2.0, "num_accepted": 1.0, "num_tokens": 90.0}, 0, "other"),
         ({"num_tokens": 44.0}, 0, "reports no drafts"),
     ],
@@ -124,8 +124,8 @@ def test_steps_are_those_that_the_counts_of_a_server_imply(
 @pytest.mark.parametrize(
     ("stop", "counters", "reason"),
     [
-        ("eos", {"num_drafts": 25.0}, "5 more drafts than the steps .* at most 4 answers"),
-        ("budget", {"num_drafts": 21.0}, "1 more drafts than the steps .* at most 0 answers"),
+        ("eos", {"num_drafts": 25.0}, "5 more drafts than its answers .* at most 4 answers"),
+        ("budget", {"num_drafts": 21.0}, "1 more drafts than its answers .* at most 0 answers"),
         ("eos", {"num_drafts": 45.0}, "45 drafts for 44 tokens"),
         ("eos", {"num_draft_tokens": 9.0, "num_accepted": 10.0}, "accepted 10 of 9 draft tokens"),
     ],

@@ -74,7 +74,7 @@ def test_equal_tokens_with_another_text_are_reported() -> None:
     twin = replace(second, token_ids=first.token_ids, text="ERROR")
     (sentence,) = find_unusual([replace(first, text="Good day"), twin])
     assert sentence == (
-        "1 answer has a different text from an answer with the same token ids, first sam on "
+        "1 answer differs in text from an answer with the same token ids, first sam on "
         "gsm8k/p1: 'ERROR'."
     )
 

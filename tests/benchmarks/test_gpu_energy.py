@@ -59,6 +59,6 @@ def test_the_row_measures_each_method_alone_and_a_run_that_goes_on_keeps_it(
     without = structs.replace(read_run(tmp_path).header, energy=header.energy[1:])
     with RunFolder(tmp_path) as folder:
         folder.write_header(without)
-    with pytest.raises(SpecbenchError, match="energy-tiny has no energy of vanilla"):
+    with pytest.raises(SpecbenchError, match="energy-tiny has no energy for vanilla"):
         check_energy(on_gpu, tmp_path)
     check_energy(row, tmp_path)  # a CPU may have no counter

@@ -63,12 +63,12 @@ def sizes(root: Path) -> dict[str, int]:
 
 
 def test_the_sum_counts_new_files_and_ignored_ones_that_are_carried(checkout: Path) -> None:
-    assert size_text(checkout).startswith("60.0 MiB travel")
+    assert size_text(checkout).startswith("60.0 MiB are sent")
     assert "aside" not in size_text(checkout)
     fill(checkout, {"build/wheels/torch.whl": 9 * MIB, "new.txt": MIB})
-    assert size_text(checkout).startswith("61.0 MiB travel")
+    assert size_text(checkout).startswith("61.0 MiB are sent")
     text = size_text(checkout, ["build/wheels", "build/absent"])
-    assert text.startswith("70.0 MiB travel") and "The limit is 64" in text and "aside" in text
+    assert text.startswith("70.0 MiB are sent") and "The limit is 64" in text and "aside" in text
 
 
 def test_what_the_suite_does_not_read_is_set_aside_and_put_back(checkout: Path) -> None:
@@ -126,10 +126,10 @@ def test_files_are_back_after_a_command_and_after_a_stop(
 def test_a_checkout_of_70_mib_travels_without_what_the_suite_does_not_read(checkout: Path) -> None:
     fill(checkout, {"reports/page.html": 10 * MIB})
     subprocess.run(["git", "add", "-A"], cwd=checkout, check=True)
-    assert size_text(checkout).startswith("70.0 MiB travel") and "aside" in size_text(checkout)
+    assert size_text(checkout).startswith("70.0 MiB are sent") and "aside" in size_text(checkout)
     before = sizes(checkout)
     set_aside(checkout, UNREAD)
-    assert size_text(checkout).startswith("48.0 MiB travel")
+    assert size_text(checkout).startswith("48.0 MiB are sent")
     assert put_back(checkout) == 3 and sizes(checkout) == before
 
 

@@ -61,5 +61,5 @@ def test_rows_that_do_not_hold_their_text_are_left_out_and_counted() -> None:
     assert prompts.num_available == 3 and len(prompts.prompts) == 1
     assert prompts.origin == (
         "nvidia/SPEED-Bench@main, config qualitative, split test, "
-        "without 2 rows whose text it does not hold"
+        "without the 2 rows whose text is elsewhere"
     )

@@ -51,7 +51,7 @@ VIOLATIONS: list[tuple[DraftTree | None, str]] = [
     (laid(parents=torch.tensor([0, 2, 0, 1])), "is not a tree: node 1 has parent 2"),
     (laid(depths=torch.tensor([0, 1, 1, 1])), "has depths that do not follow"),
     (laid(ancestors=_COUSINS), "nodes other than its"),
-    (laid(max_depth=1), "is 2 deep, but declares"),
+    (laid(max_depth=1), "has depth 2, but declares"),
 ]
 """Drafts after the pending token 4, and the part of the message that names each violation."""
 
@@ -173,7 +173,7 @@ CHAIN = [0, 7, 8, 9]
         ([0, 2], CHAIN, 3, r"accepted the nodes \[0, 2\], which are not a path"),
         ([1, 2], CHAIN, 3, r"accepted the nodes \[1, 2\], which are not a path"),
         ([0, 1, 2, 3], CHAIN, 3, "accepted node 3, but only 3 nodes may be accepted"),
-        ([0, 1], [0, 8, 8, 9], 3, r"emitted the tokens \[8\], but the nodes"),
+        ([0, 1], [0, 8, 8, 9], 3, r"emitted the tokens \[8\], which are not those of the nodes"),
         ([0, 1], CHAIN, -1, f"emitted token -1, but the vocabulary has {VOCAB}"),
         ([0, 1], CHAIN, VOCAB, f"emitted token {VOCAB}, but the vocabulary has {VOCAB}"),
     ],

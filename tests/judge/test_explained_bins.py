@@ -80,7 +80,9 @@ def test_the_ratio_by_position_is_that_of_an_independent_walk() -> None:
         assert row["is_claimed"] is (low >= CHANGE_AT)
     text = printed(partial(print_explanation, document))
     assert "· answer 32-63" in text
-    assert "A range counts only prompts with such steps on both sides" in " ".join(text.split())
+    assert "A range counts only prompts that have such steps on both sides" in " ".join(
+        text.split()
+    )
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -97,7 +97,7 @@ def test_medusas_repeats_differ_by_time_alone_and_without_a_claim(tmp_path: Path
     assert {effects(explanation)[name] for name in (MAT, COUNTING, PROMPTS, PREFILL)} == {1}
     assert not explanation.settings and not any(map(explanation.is_claimed, effects(explanation)))
     assert "All 160 turns have equal tokens and steps on both sides." in sentence(explanation)
-    assert "The files name no differing setting" in sentence(explanation)
+    assert "The files show no setting that differs" in sentence(explanation)
     assert "A's tokens/s is 1.075 times B's: 101 against 94.1" in sentence(explanation)
 
 
@@ -160,7 +160,7 @@ def test_settings_that_files_do_not_name_are_not_said_to_be_equal(tmp_path: Path
     explanation = only(explain_runs(*sides))
     assert effects(explanation)[COST] == pytest.approx(1.5)
     assert explanation.is_claimed(COST) and not explanation.is_without_cause(COST)
-    assert "The files name no differing setting" in sentence(explanation)
+    assert "The files show no setting that differs" in sentence(explanation)
     assert "Not in B token ids, prompt tokens" in text_of(explanation)
 
 

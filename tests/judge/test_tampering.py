@@ -120,7 +120,7 @@ WORDS = {
     "an end before the start": "before it began",
     "a malformed date": "is not a time in ISO 8601",
     "a hash of weights removed": "The model: the file a has no sha256",
-    "another limit of prompts": "not match gsm8k.jsonl",
+    "another limit of prompts": "choose from gsm8k.jsonl",
     "prompts left out without a limit": "prompts, but the run has no limit",
     "fewer passes than the run has": "The run has 3 passes, but records for 1",
     "phases longer than the steps": "0.4 s, more than decode_s",

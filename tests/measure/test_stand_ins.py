@@ -115,7 +115,7 @@ def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_reported(
     assert shown(execution["guessed"])[0] == "depth=7, layers=2+4+5 (guessed)"
     assert shown(None) == ("depth=7", "none")
     notes = [warning for warning in info.warnings if warning.startswith("guessed: ")]
-    assert notes[0].startswith("guessed: Its config has fields that are not known: zeta.")
+    assert notes[0].startswith("guessed: Its config has unknown fields: zeta.")
     assert notes[1].startswith("guessed: Its config names no target layers")
 
 

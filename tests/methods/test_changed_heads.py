@@ -253,13 +253,13 @@ CASES: dict[str, Case] = {
     "the layers misspelt": field("aux_hidden_states_layer_ids", [1, 2, 3]),
     "DSpark": Case({"architectures": ["DSparkDraftModel"]}, "'DSparkDraftModel', not a head"),
     "unknown fields": Case(
-        {"made_up_switch": True, "zeta": 0, "eta": None}, told="not known: made_up_switch, zeta."
+        {"made_up_switch": True, "zeta": 0, "eta": None}, told="fields: made_up_switch, zeta."
     ),
-    "DFlash's unknown field": Case({"zeta": 0}, told="not known: zeta.", method="dflash"),
+    "DFlash's unknown field": Case({"zeta": 0}, told="unknown fields: zeta.", method="dflash"),
     "a window that nothing turns off": Case({"sliding_window": 64}, told="sliding_window"),
     "a window that is off": Case({"sliding_window": 64, "use_sliding_window": False}),
     "layers of the official config": Case({"num_hidden_layers": 40}, told="num_hidden_layers 40"),
-    "no layers": Case({IDS: None}, told="no target layers: it reads the inputs of layers [2, 4"),
+    "no layers": Case({IDS: None}, told="no target layers, so it reads the inputs of layers [2, 4"),
     "two lists of layers": Case(
         {"eagle_config": {IDS: [1, 3, 4]}}, f"[1, 2, 4], but eagle_config.{IDS} [1, 3, 4]"
     ),
@@ -285,7 +285,7 @@ CASES: dict[str, Case] = {
     "another draft vocabulary": Case({"draft_vocab_size": 9}, "draft_vocab_size 9, but the rows"),
     "another width": Case({"target_hidden_size": 64}, "target_hidden_size 64, but the target's"),
     "the t2d of another head": Case(
-        refused="t2d that names other tokens", tensors=lambda t: t.update(t2d=t["t2d"].flip(0))
+        refused="t2d and a d2t that name", tensors=lambda t: t.update(t2d=t["t2d"].flip(0))
     ),
     "d2t in int32": Case(tensors=as_dtype("d2t", torch.int32)),
     "d2t in float32": Case(refused="d2t in torch.float32", tensors=as_dtype("d2t", torch.float32)),

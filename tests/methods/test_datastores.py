@@ -78,13 +78,13 @@ def test_drafts_are_among_those_that_the_official_rules_allow(
 
 IDS = np.array([1, 2, -1], dtype=np.int32)
 """The tokens of a datastore: a text of two tokens, and its end."""
-NOT_ONCE = "its order does not name each token once"
+NOT_ONCE = "its order does not list each position once"
 NO_IDS = "its tokens are not token ids"
 WRONG_STORES: list[tuple[NDArray[Any], list[Any], str]] = [
     (IDS, [0, 1, 1], NOT_ONCE),
     (IDS, [0, 1, 3], NOT_ONCE),
     (IDS, [0, 1, -1], NOT_ONCE),
-    (IDS, [2, 1, 0], "its order does not sort its tokens"),
+    (IDS, [2, 1, 0], "its order is not sorted"),
     (IDS, [0, 1], "3 tokens, 2 in order"),
     (IDS.reshape(1, 3), [[0, 1, 2]], "3 tokens, 3 in order"),
     (IDS - 1, [0, 1, 2], NO_IDS),

@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
         speculators(speculators_model_type="peagle"), {}, "speculators_model_type 'peagle'",
     ),
     "a switch that readers set differently": (
-        speculators(norm_before_residual=None), {}, "names no norm_before_residual",
+        speculators(norm_before_residual=None), {}, "does not set norm_before_residual",
     ),
     "recurrent layers": (speculators("qwen3_next"), {}, "model_type 'qwen3_next'"),
     "a window": (

@@ -114,7 +114,7 @@ def test_only_more_steps_extend_a_training(head: Path, train: Train) -> None:
     kept = [head / name for name in ("README.md", "training/log.jsonl")]
     before = [file.read_text() for file in kept]
     train("medusa", is_resumed=True)
-    assert [file.read_text() for file in kept] == before and "; one path: MAT" in before[0]
+    assert [file.read_text() for file in kept] == before and "; MAT of a single path: " in before[0]
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
     lines = train("medusa", MORE, is_resumed=True)

@@ -174,9 +174,9 @@ def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Pa
             is_resumed=steps > 2,
             say=said.append,
         )
-    assert any(line.startswith("step 4/4") and "one path: MAT" in line for line in said)
+    assert any(line.startswith("step 4/4") and "MAT of a single path" in line for line in said)
     text = rows(out / "training" / "self.jsonl")
     assert ["left_out" in row for row in text].count(True) == 2
     card = (out / "README.md").read_text()
-    assert "No run of 13 words is in one of" in card
+    assert "No run of 13 words occurs in any of" in card
     assert "Left out:" in card

@@ -217,7 +217,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
     is_copy = previous is not None and turn.counts == previous.counts and (is_error or is_measured)
     reasons = [f"the answer is {FAILED}"] if is_error else []
     if is_copy:
-        reasons.append(f"it has the counts and the {turn.wall_time:.3f} s of the turn before")
+        reasons.append(f"it repeats the counts and the {turn.wall_time:.3f} s of the turn before")
     elif not turn.wall_time:
         reasons.append("it has no time")
     return ", and ".join(reasons)

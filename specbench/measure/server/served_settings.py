@@ -112,14 +112,14 @@ class ServedSettings:
         sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
         if not sizes:
             raise UserError(
-                f"{self.engine.title} drafts with one size at all loads, and {self.source.source} "
-                f"has sizes of {choice} by requests at once, not by a rate.",
+                f"{self.engine.title} uses one draft size at all loads, but {self.source.source} "
+                f"has sizes of {choice} for requests at once, not for a request rate.",
                 f"Give the size: --method {choice.name}:num_tokens=N.",
             )
         if any(size != sizes[0] for size in sizes):
             raise UserError(
-                f"{self.engine.title} drafts with one size at all loads, and "
-                f"{self.source.source} has several sizes for {choice}.",
+                f"{self.engine.title} uses one draft size at all loads, but "
+                f"{self.source.source} has several for {choice}.",
                 "Run the loads one by one: --concurrency N.",
             )
         return sizes[0]
@@ -148,8 +148,8 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
     ):
         if stored != wanted:
             raise UserError(
-                f"The settings in {path} are for the {kind} {stored or 'of this process'}, not for "
-                f"{wanted}.",
+                f"The settings in {path} are for {stored or 'methods in this process'}, not for "
+                f"the {kind} {wanted}.",
                 _HINT,
             )
     # The numbers of requests at once: 1 if no load is given, and none if only rates are given.
@@ -176,7 +176,9 @@ def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
         if not loads or loads[0] != 1 or loads != sorted({*loads}):
             raise ValueError("its loads must rise from 1")
     except ValueError as error:  # msgspec raises a ValueError too
-        raise UserError(f"{path} has no sizes of {label} by load: {error}.", _HINT) from error
+        raise UserError(
+            f"{path} does not list sizes of {label} by load: {error}.", _HINT
+        ) from error
     return rows
 
 

@@ -56,8 +56,9 @@ def positions(report: Report) -> Plot | None:
     return Plot(
         name="positions",
         title=_TITLE,
-        alt="Line charts. Share of steps that accept a draft token at depths 1, 2 and 3, of those "
-        f"that accepted one at all smaller depths: {'; '.join(_described(report, panels))}.",
+        alt="Line charts. Of the steps that accepted a draft token at all smaller depths, the "
+        "share that accept one at depths 1, 2 and 3: "
+        f"{'; '.join(_described(report, panels))}.",
         caption="Left: of the steps that accepted a draft token at all smaller depths, the share "
         "that also accepted one at this depth. Right: the share of all steps that accepted the "
         f"draft to this depth or deeper. Depths reached by fewer than {_LEAST_STEPS} steps are "

@@ -23,7 +23,7 @@ _TITLE = "Speedup against mean accepted tokens"
 _ABOUT_BOUND = (
     " A dotted line leads to the bandwidth bound: the speedup that a method would have if a step "
     "took only the time to read the weights of target and drafter. The bound is drawn at the MAT "
-    "of the steps of all tasks."
+    "over the steps of all tasks."
 )
 _BAR_MARKS = 9
 """The number of points along the bar of an interval that names should not cover."""

@@ -81,7 +81,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     else:
         yield _UNKNOWN_NOISE
     ranges = ", ".join(f"{size.title} from {load}" for load, size in result.sizes_by_load)
-    yield f"By requests at once: {ranges}"
+    yield f"Chosen by requests at once: {ranges}"
 
 
 def _tied(choice: LoadChoice) -> list[str]:

@@ -73,7 +73,8 @@ def test_a_turn_that_failed_with_the_counts_of_the_turn_before_is_named(tmp_path
     run = imported(tmp_path, f"medusa={published(MEDUSA.format('13b-v1.3-'))}")
     (oddity,) = about(run).oddities
     assert (
-        "line 74, choices[0]: question 154, turn 2: the answer is ERROR, and it has the" in oddity
+        "line 74, choices[0]: question 154, turn 2: the answer is ERROR, and it repeats the"
+        in oddity
     )
     assert oddity.endswith("the counts and the 13.358 s of the turn before; it counts as failed")
     (failed,) = [record for record in run.records if not record.is_ok]

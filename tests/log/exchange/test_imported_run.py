@@ -53,7 +53,7 @@ def test_older_readers_refuse_the_lines_and_the_header_of_an_imported_run(run: R
     ("changes", "message"),
     [
         ({"num_tokens": 0}, "num_tokens: 0 in a line that is ok"),
-        ({"num_steps": None}, "num_steps: without num_emitted"),
+        ({"num_steps": None}, "num_steps and num_emitted: only one"),
         ({"token_ids": [1]}, "but token_ids has 1"),
         ({"accept_lengths": [5, 5]}, "but accept_lengths has 2"),
         ({"accept_lengths": [5] * 10}, "but accept_lengths emit 50"),

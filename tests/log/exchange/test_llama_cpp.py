@@ -97,7 +97,7 @@ def test_steps_are_unknown_where_accepted_tokens_were_cut(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"draft_n_accepted": 9}, "9 draft tokens are accepted of 8"),
+        ({"draft_n_accepted": 9}, "9 of 8 draft tokens are accepted"),
         ({"predicted_ms": "1"}, "predicted_ms: expected float, got str"),
         ({"predicted_ms": 0.0}, "predicted_n is 11, but predicted_ms is 0"),
         ({"prompt_n": None}, "prompt_n: expected int, got null"),

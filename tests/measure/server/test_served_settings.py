@@ -95,13 +95,13 @@ def test_settings_of_a_method_with_options_are_for_these_options(
 @pytest.mark.parametrize(
     ("engine", "rows", "loads", "message"),
     [
-        ("sglang", ROWS, (1, 8), "drafts with one size at all loads"),
+        ("sglang", ROWS, (1, 8), "uses one draft size at all loads"),
         ("sglang", ROWS, (16,), "plain decoding is at least as fast as ngram"),
         ("vllm", [[1, ""]], (1,), "plain decoding is at least as fast as ngram"),
         ("vllm", [[2, "num_tokens=3"]], (1,), "its loads must rise from 1"),
         ("vllm", [[1, "num_tokens=3"], [1, ""]], (1,), "its loads must rise from 1"),
         ("vllm", [[1, "num_tokens"]], (1,), "'num_tokens' is not an option with a number"),
-        ("vllm", [[1, 3]], (1,), "has no sizes of ngram by load"),
+        ("vllm", [[1, 3]], (1,), "does not list sizes of ngram by load"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -114,13 +114,15 @@ def test_settings_that_do_not_fit_are_refused(
 
 def test_sglang_has_no_size_for_a_request_rate(tmp_path: Path) -> None:
     file = settings_file(tmp_path, rows=[[1, "num_tokens=3"]], engine="sglang")
-    with pytest.raises(UserError, match="sizes of ngram by requests at once, not by a rate"):
+    with pytest.raises(
+        UserError, match="sizes of ngram for requests at once, not for a request rate"
+    ):
         setup_of("ngram", engine="sglang", settings=file, concurrency=(), request_rates=(2.0,))
 
 
 def test_settings_of_servers_are_for_one_engine_alone(tmp_path: Path) -> None:
     file = settings_file(tmp_path)
-    with pytest.raises(UserError, match="for the engine vllm, not for sglang"):
+    with pytest.raises(UserError, match="are for vllm, not for the engine sglang"):
         setup_of("ngram", engine="sglang", settings=file)
     with pytest.raises(UserError, match="for servers of vllm"):
         read_settings(file, "tiny")  # for the engine in this process
@@ -131,5 +133,5 @@ def test_servers_take_no_settings_of_this_process(tmp_path: Path) -> None:
         setup_of("ngram", settings="auto")
     in_process = tmp_path / "own.toml"
     in_process.write_text("[methods.pld]\nnum_tokens = 4\n")
-    with pytest.raises(UserError, match="of this process"):
+    with pytest.raises(UserError, match="methods in this process"):
         setup_of("ngram", settings=str(in_process))

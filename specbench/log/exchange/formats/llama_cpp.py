@@ -34,7 +34,7 @@ def _read(source: SourceFile) -> FileContent:
         records=[_record(number, answer) for number, answer in enumerate(answers)],
         counting="tokens: predicted_n; the first is the prefill's; steps: tokens after the first - "
         "accepted draft tokens",
-        lacks=("the time of a request in the queue", "seeds", "steps one by one"),
+        lacks=("queueing times", "seeds", "single steps"),
         model=models.pop() if len(models) == 1 else "",
         temperature=temperatures.pop() if len(temperatures) == 1 else None,
         max_new_tokens=max(budgets) if len(budgets) == 1 and max(budgets) > 0 else None,
@@ -57,7 +57,7 @@ def _record(number: int, answer: Fields) -> Record:
     predicted_ms = answer.get("timings.predicted_ms", Amount)
     token_ids = answer.get("tokens", tuple[Whole, ...], ())  # empty if the file has none
     if num_accepted > num_drafted:
-        raise answer.error(f"{num_accepted} draft tokens are accepted of {num_drafted}")
+        raise answer.error(f"{num_accepted} of {num_drafted} draft tokens are accepted")
     if token_ids and len(token_ids) != num_tokens:
         raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
     if num_tokens > 1 and not predicted_ms:

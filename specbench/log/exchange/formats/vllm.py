@@ -180,8 +180,8 @@ def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Itera
     num_within_step = sum(gap_s < _ONE_STEP_S for gap_s in gaps_s)
     if num_within_step:
         yield (
-            f"{num_within_step} of {len(gaps_s)} times between chunks lie within one step, and "
-            "count in ITL"
+            f"{num_within_step} of {len(gaps_s)} times between chunks lie within one step; ITL "
+            "includes them"
         )
     most_requests = benchmark.get("max_concurrent_requests", Amount, 0)
     if most_requests > load.concurrency > 0:
