@@ -116,7 +116,7 @@ def _audit_greedy(
     differences: list[Difference] = []
     if examiner and agreement.divergences:
         num_different = len(agreement.divergences)
-        parts.begin(f"{agreement.method}: examining {num_different} different answers")
+        parts.begin(f"{agreement.method}: examining {num_different} answers that differ")
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = header.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)

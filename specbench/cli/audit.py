@@ -17,10 +17,10 @@ class Audit(Struct, frozen=True):
 
     # fmt: off
     method: Annotated[str | None, option(
-        "Audit a method, such as pld:ngram=2, instead of a run, with planted drafts.",
+        "Audit this method, such as pld:ngram=2, with planted drafts, instead of a run.",
         "measure", "note", "METHOD")] = None
     model: Annotated[str, option(
-        "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
+        "The model for --method.", "model", "note", "MODEL")] = "tiny"
     dtype: Annotated[str | None, option(
         "Number format of the audit; float32 finds the most.",
         "model", "note", "DTYPE")] = None

@@ -214,9 +214,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
         method.settings.source for method in stored.header.methods.values() if method.settings
     }
     if sources & {"auto", "cut"}:
-        view.message(
-            f"Sizes of drafts were chosen here. To use them in later runs: --settings {path}"
-        )
+        view.message(f"Draft sizes were chosen on this machine. To reuse them: --settings {path}")
     return stored
 
 

@@ -46,7 +46,7 @@ class SpecValues(Struct, frozen=True):
         hint="Give 0 for greedy decoding, or a positive number such as 1.",
         is_compared=True)] = (0.0,)
     top_p: Annotated[float, option(
-        "Share of probability for nucleus sampling.", "decoding", "work", "P", above=0, most=1,
+        "Probability mass for nucleus sampling.", "decoding", "work", "P", above=0, most=1,
         hint="Give a number above 0 and up to 1; 1 turns it off.", is_compared=True)] = 1.0
     top_k: Annotated[int, option(
         "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
@@ -70,7 +70,7 @@ class SpecValues(Struct, frozen=True):
         "CPU threads per operation; auto measures which number is fastest.", "model",
         "machine", word="auto", least=1, backend="engine")] = None
     dtype: Annotated[str, option(
-        "Type of the weights:", "model", "work", "DTYPE",
+        "Number format of the weights:", "model", "work", "DTYPE",
         choices=("auto", "float32", "bfloat16", "float16"), hint=QUANTISED)] = "auto"
     template: Annotated[str, option(
         "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",

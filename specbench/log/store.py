@@ -89,7 +89,7 @@ class RunFolder:
             return True
         if (self.path / SAMPLES).stat().st_size:
             raise RunFolderError(
-                f"{self.path} has {SAMPLES}, but no {HEADER} that says what they are.",
+                f"{self.path} has {SAMPLES}, but no {HEADER}, which describes the run.",
                 f"Restore {HEADER}, or give another --output.",
             )
         return False

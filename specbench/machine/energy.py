@@ -42,7 +42,7 @@ class EnergyMeter:
             except PermissionError:
                 self.absent.append(f"no right to read {folder / 'energy_uj'}")
             except (OSError, ValueError):
-                self.absent.append(f"{folder} has no energy")
+                self.absent.append(f"{folder} has no energy counter")
             else:
                 if name.startswith("package"):
                     self._packages[name] = (folder / "energy_uj", range_j)

@@ -137,7 +137,7 @@ def select_methods(
             raise UserError(
                 f"{card.name} has no checkpoint for "
                 f"{', '.join(method.label for method in missing)}.",
-                "A stand-in has the built-in heads, and the SpS draft of the model card.",
+                "A stand-in has the built-in heads, and the model card's draft model for SpS.",
             )
         raise no_weights(card, [method.method.name for method in missing])
     check_labels([method.label for method in running])  # raises for two equal labels

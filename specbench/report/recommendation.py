@@ -94,7 +94,9 @@ def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
     `ranking` has one or more methods with a speedup, the fastest first.
     """
     if run.info.model.is_stand_in:  # its weights were made from those of `tiny`, the embedded model
-        yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
+        yield _Obstacle(
+            "a stand-in accepts the same tokens as tiny", "measure the model's own weights"
+        )
     if _was_busy(run.info):
         yield _Obstacle("the machine was busy", "stop other programs")
     # `machine` is the variance between passes or runs. It is None after a single pass.

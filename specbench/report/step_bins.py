@@ -34,7 +34,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
         return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]
 
     title = (
-        "MAT by number of answer tokens and of context tokens before a step, and by turn "
+        "MAT by position in the answer, by context length and by turn "
         f"(all tasks, at least {LEAST_PROMPTS} prompts)"
     )
     with_bins = block.only(lambda method: bool(method.step_bins))

@@ -22,7 +22,7 @@ from specbench.report.results import (
 )
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
-_MARKED = "significant on its own, not after correcting for the methods of a row"
+_MARKED = "significant on its own, but not after correcting for all methods in the row"
 """What the mark "~" means in a table by category."""
 
 

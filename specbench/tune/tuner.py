@@ -172,7 +172,7 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     # Raises for another model, or other weights of a method that both have.
     profile.check(plan.about.model, plan.about.methods)
     stored_sampling = Compared("temperature", profile.header.sampling, engine_plan.sampling)
-    title = f"The profile in {folder} has answers of another temperature, top-p or top-k:"
+    title = f"The profile in {folder} was made with another temperature, top-p or top-k:"
     check_same(title, ("in the profile", "here"), [stored_sampling], _ANOTHER_FOLDER)
     # a hash per set of prompts
     stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]

@@ -128,7 +128,7 @@ def test_records_without_a_header_are_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run") as run:
         assert not run.has_run()
         (tmp_path / "run" / SAMPLES).write_text("{}\n")
-        with pytest.raises(RunFolderError, match=r"no run\.json that says what they are"):
+        with pytest.raises(RunFolderError, match=r"no run\.json, which describes the run"):
             run.has_run()
         (tmp_path / "run" / HEADER).write_text("{}")
         assert run.has_run()

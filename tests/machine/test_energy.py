@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_absent_with_its_reason(
 ) -> None:
     assert EnergyMeter((), tmp_path).absent == ["the processor has no energy counter here"]
     folder = package(tmp_path, "intel-rapl:0", "none")
-    assert EnergyMeter((), tmp_path).absent == [f"{folder} has no energy"]
+    assert EnergyMeter((), tmp_path).absent == [f"{folder} has no energy counter"]
     read_text = Path.read_text
 
     def refused(path: Path, *arguments: Any, **more: Any) -> str:

@@ -77,7 +77,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
     ),
     "stand-in": (
         lambda: changed(model__is_stand_in=True),
-        "a stand-in accepts what tiny does",
+        "a stand-in accepts the same tokens as tiny",
         "measure the model's own weights",
     ),
     "few prompts": (

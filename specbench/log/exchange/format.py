@@ -163,7 +163,7 @@ def format_of(source: SourceFile) -> str:
         if file_format.matches(first_value):
             for fields in source.entries:
                 if not isinstance(fields.content, Mapping):
-                    raise fields.error("expected an object, as before")
+                    raise fields.error("expected an object, like the values before it")
             return name
     beginning = "a value that is not an object"
     if isinstance(first_value.content, Mapping):  # up to eight of its keys, for the message

@@ -29,7 +29,7 @@ def read_configuration(file: str) -> dict[str, Any]:
     settings = _read(file)
     if not isinstance(settings, dict) or not settings:
         raise UserError(
-            f"{file} has no settings of speculation.",
+            f"{file} has no speculation settings.",
             'Write a JSON object with the engine\'s names: {"method": "ngram", ...}.',
         )
     return settings
@@ -77,11 +77,8 @@ def file_facts(file: str, content: Any) -> dict[str, Any]:
     if file.startswith(_ROWS):
         return {"content": content}
     path = Path(file).expanduser()
-    return {
-        "file": path.name,
-        "sha256": sha256(path.read_bytes()).hexdigest(),
-        "content": content,
-    }
+    digest = sha256(path.read_bytes()).hexdigest()
+    return {"file": path.name, "sha256": digest, "content": content}
 
 
 def _read(file: str) -> Any:

@@ -37,8 +37,8 @@ def mat_along(report: Report) -> Plot | None:
     return Plot(
         name="mat_along",
         title=_TITLE,
-        alt="Line charts of mean accepted tokens by the position in the answer and by the length "
-        f"of the context. By position: {'; '.join(_described(report, panels))}.",
+        alt="Line charts of mean accepted tokens by position in the answer and by context length. "
+        f"By position: {'; '.join(_described(report, panels))}.",
         caption="Each point is the mean over the steps in a range of positions or lengths. Bars "
         "are 95 % intervals over prompts. Ranges with fewer than five prompts are left out.",
         draw=lambda: _draw_panels(report, panels),
