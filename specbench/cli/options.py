@@ -30,13 +30,13 @@ class Call(Struct, frozen=True):
 
     # fmt: off
     task: Annotated[tuple[str, ...], option(
-        "Card of your own task.", "measure", "note", "FILE.toml", form="texts")] = ()
+        "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
         "Make N runs, each in its own process, and pool them.", "measure", "note", least=1)] = 1
     gguf: Annotated[str, option(
         "The GGUF file to use from the folder --model.", "model", "note", "NAME")] = ""
     thorough: Annotated[bool, option(
-        "Use all prompts and three passes, not a first look. Most other options imply it.",
+        "Use all prompts and three passes instead of a first look. Most other options imply it.",
         "measure", "note")] = False
     dry_run: Annotated[bool, option(
         "Only print the plan, its cost and the differences that it could show.", "measure",

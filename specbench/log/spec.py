@@ -36,7 +36,7 @@ class SpecValues(Struct, frozen=True):
     limit: Annotated[int | None, option(
         "Use N prompts per task.", "measure", "draw", least=1)] = None
     limit_order: Annotated[Literal["spread", "first"], option(
-        "Which N prompts: spread over the file and its categories, or the first", "measure", "draw",
+        "With --limit: prompts spread over all categories, or the first", "measure", "draw",
         "ORDER", choices=("spread", "first"), unset="spread")] = "first"
     sample: Annotated[int | None, option(
         "Use N prompts per task, drawn with the seed.", "measure", "draw", least=1)] = None
@@ -73,7 +73,7 @@ class SpecValues(Struct, frozen=True):
         "Number format of the weights:", "model", "work", "DTYPE",
         choices=("auto", "float32", "bfloat16", "float16"), hint=QUANTISED)] = "auto"
     template: Annotated[str, option(
-        "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
+        "Chat template: auto, thinking, none, or a name.", "model", "work", "NAME",
         is_compared=True)] = "auto"
     template_args: Annotated[str, option(
         """Values for the chat template in JSON, such as '{"thinking": false}'.""", "model", "work",
@@ -82,7 +82,7 @@ class SpecValues(Struct, frozen=True):
         "Earlier answers in a chat: shared (vanilla's) or own (the method's).", "decoding",
         "work", "KIND", choices=("shared", "own"), is_compared=True)] = "shared"
     settings: Annotated[str, option(
-        "Sizes of drafts: auto (fastest here), paper, or from a file or a run.", "measure",
+        "Draft sizes: auto (fastest here), paper, or those of a file or a run.", "measure",
         "method", "auto|paper|FILE|RUN", unset="auto on a CPU, else paper",
         backend="engine")] = "paper"
     is_baseline_run: Annotated[bool, option(
@@ -114,7 +114,7 @@ class SpecValues(Struct, frozen=True):
         "engine: in this process; server: over HTTP.", "server", "work", "KIND",
         choices=("", "server"), word="engine", is_compared=True)] = ""
     serving_engine: Annotated[str, option(
-        "Start this engine as the server of each method:", "server", "work", "ENGINE",
+        "Start a server of this engine for each method:", "server", "work", "ENGINE",
         parameter="engine", is_compared=True)] = ""
     engine_command: Annotated[tuple[str, ...], option(
         "The engine's command, if it is not on the PATH.", "server", "machine", "COMMAND",

@@ -47,7 +47,7 @@ def test_a_report_says_how_energy_was_measured_and_why_it_is_missing() -> None:
     ]
     assert note("energy", {"energy": energies}) == (
         "J per token were measured with each method alone, for 6.3 s or more, by the counter of "
-        f"GPU 0, in ticks of 40 J, with 71.5 W when idle, not measured: {still} (pld)."
+        f"GPU 0, in ticks of 40 J, idle power 71.5 W, not measured: {still} (pld)."
     )
     assert note("energy", {"energy": energies[1:]}) == f"not measured: {still} (pld)."
     assert note("energy", {}) == ""
