@@ -112,7 +112,7 @@ def _parse_line(line: bytes, line_number: int, task: str) -> Prompt:
     """
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
-        raise ValueError("it needs a `turns` or `prompt` that is not empty")
+        raise ValueError("it needs either `turns` or `prompt`, which must not be empty")
     turns = row.turns or (row.prompt,)
     question_id = str(line_number if row.question_id is None else row.question_id)
     if not question_id.strip():
