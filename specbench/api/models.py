@@ -177,7 +177,7 @@ def _chat(prompt: Any) -> Sequence[dict[str, str]]:
         raise UserError(
             f"The prompt {prompt!r:.60} is neither a text nor a list of messages.",
             "Give a text, messages as {'role': 'user', 'content': 'Hello'}, or token ids as "
-            "input_ids=[1, 2, 3]. Call it once per prompt.",
+            "input_ids=[1, 2, 3]. Call generate once per prompt.",
         )
     return list(prompt)
 

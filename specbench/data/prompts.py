@@ -204,7 +204,7 @@ def _load_set(
         prompts = tuple(prompt for prompt in prompts if prompt.category in task.categories)
     if not prompts:
         categories = ", ".join(task.categories)
-        raise UserError(f"{path} holds no prompt of {task.name}, whose category is {categories}.")
+        raise UserError(f"{path} has no prompt for {task.name}: none has category {categories}.")
     order: Sequence[int] = range(len(prompts))
     if is_spread:
         order = spread_order([prompt.category for prompt in prompts])

@@ -59,7 +59,7 @@ def _model_of(
     for name, tensor in source.tensors(device, dtype):
         parameter = missing.pop(name, None)
         if parameter is None or parameter.shape != tensor.shape:
-            raise _mismatch(source, f"makes {name} {list(tensor.shape)}, which the model lacks")
+            raise _mismatch(source, f"gives {name} {list(tensor.shape)}, which the model lacks")
         tensor = tensor.to(device_of(name, devices))
         _replace(model, name, nn.Parameter(tensor, requires_grad=False))
     if missing:

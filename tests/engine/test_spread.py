@@ -173,5 +173,5 @@ def test_a_missing_and_a_misshapen_tensor_are_named() -> None:
     with pytest.raises(CheckpointError, match=r"a test's source lacks model\.norm\.weight"):
         loaded(lacking)
     misshapen.state["lm_head.weight"] = torch.zeros(3, 3)
-    with pytest.raises(CheckpointError, match=r"makes lm_head\.weight \[3, 3\]"):
+    with pytest.raises(CheckpointError, match=r"gives lm_head\.weight \[3, 3\]"):
         loaded(misshapen)
