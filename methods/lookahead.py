@@ -168,7 +168,7 @@ def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) 
 METHOD = Method(
     name="lookahead",
     title="Lookahead",
-    summary="Jacobi iteration in a window collects n-grams, which are drafted",
+    summary="drafts n-grams that Jacobi iteration in a window collects",
     paper="Fu et al. 2024, Lookahead Decoding",
     options=Options,
     build=Lookahead,
