@@ -67,7 +67,7 @@ def build(options: Options, context: BuildContext) -> Drafter:
     if exit_layer >= num_layers:
         raise UserError(
             f"layerskip cannot exit after layer {exit_layer} of a target with {num_layers}.",
-            "Choose an exit_layer below the number of layers, and a target with more than one layer.",
+            "Choose an exit_layer below the number of layers, or a target with more layers.",
         )
     model, vocab_size = target.first_layers(exit_layer), target.vocab_size
     return LayerSkip(model, vocab_size, options.num_tokens, options.schedule)
