@@ -275,8 +275,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         if self.imported:
             raise UserError(
                 f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",
-                "Give a run that specbench measured. Only report, compare, check and site take "
-                "imported runs.",
+                "Give a measured run. Only report, compare, check and site take imported ones.",
             )
 
     @property
