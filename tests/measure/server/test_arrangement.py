@@ -267,12 +267,12 @@ def test_the_report_names_engines_that_are_busy_while_idle(
     [
         (
             {"is_side_by_side": True, "needed_bytes": 4 * GB, "free_bytes": 9 * GB},
-            "all running, measured in turn on each task and load (about 4 GB needed for weights, "
+            "all running at once, taking turns by task and load (about 4 GB needed for weights, "
             "caches and processes, 9 GB free).",
         ),
         (
             {"is_side_by_side": False, "reason": "the memory of the GPU cannot be read"},
-            "one at a time, in turn for each pass, because the memory of the GPU cannot be read.",
+            "one at a time, taking turns by pass, because the memory of the GPU cannot be read.",
         ),
         ({"is_side_by_side": True, "gpu_share": 0.4}, ", each with 40 % of the GPU's memory."),
     ],
