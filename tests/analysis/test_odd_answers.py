@@ -76,8 +76,8 @@ def test_think_marks_belong_to_a_run_with_thinking() -> None:
     ("thinking", "sentences"),
     [
         (None, []),
-        (OFF, ["off by enable_thinking=False"]),
-        (OFF | {"is_on": True, "values": {"mode": "on"}}, ["on by mode=on"]),
+        (OFF, ["off (enable_thinking=False)"]),
+        (OFF | {"is_on": True, "values": {"mode": "on"}}, ["on (mode=on)"]),
         ({"state": "fixed", "is_on": True}, ["always on: the chat template has no switch"]),
         ({"state": "unknown"}, ["mode unknown"]),
     ],
