@@ -174,7 +174,7 @@ def test_a_request_that_is_left_out_has_no_time_per_token_and_is_named() -> None
     texts = [note.text for note in warnings(run) if note.key == "bursts"]
     assert texts == [
         "The tokens of 1 answer reached the client in a burst, so the client's decode times are "
-        "wrong. Left out of these times for all methods: 1 request without times of the server. "
+        "wrong. Left out of these times for all methods: 1 request without server times. "
         "Tasks that lost more than a tenth: GSM8K (1 of 4). Run the client beside the server, "
         "without a proxy."
     ]
