@@ -231,7 +231,7 @@ def test_a_whole_configuration_is_a_method_of_its_own_name(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read"), ("[]", "has no settings"), ("{", "is not JSON")],
+    [(None, "cannot be read"), ("[]", "has no speculation settings"), ("{", "is not JSON")],
 )
 def test_a_whole_configuration_that_cannot_be_read_is_refused(
     content: str | None, message: str, tmp_path: Path
