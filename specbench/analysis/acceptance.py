@@ -31,7 +31,7 @@ class DepthAcceptance:
     depth: int
 
     num_reached: int
-    """Steps that accepted draft tokens at all smaller depths and have a known outcome here."""
+    """Steps that accepted a token at each smaller depth and have a known outcome at this depth."""
 
     num_accepted: int
     """The number of the `num_reached` steps that accepted a draft token at this depth."""
@@ -53,7 +53,7 @@ class StepCounts:
     steps: IntArray
 
     cut: IntArray
-    """The number of `steps` with an unknown outcome at depth a: the last token may be a draft's."""
+    """The number of `steps` with an unknown outcome at depth a: their last token may be drafted."""
 
     @property
     def histogram(self) -> dict[int, int]:
@@ -103,7 +103,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # A step that emitted a tokens accepted a - 1 draft tokens; the last token is the target's (or
     # unknown, if the step is cut). So a step came to depth d if it emitted at least d tokens, and
     # accepted a draft token at depth d if it emitted at least d + 1.
-    depths = np.arange(1, at_least.shape[1] - 1)  # depth 1 is the first draft token's
+    depths = np.arange(1, at_least.shape[1] - 1)  # depth 1: the first draft token
     accepted_anywhere = at_least[:, depths + 1]  # numbers of steps [clusters, all depths]
     # Numbers of steps fall with the depth, so the depths with accepted tokens come first.
     num_depths = int((accepted_anywhere.sum(0) > 0).sum())
@@ -116,7 +116,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
     num_reached = steps_reached.sum(0)  # [depths]
     conditional_shares = num_accepted / num_reached  # [depths]
-    unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier's [depths]
+    unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier's estimator [depths]
     # Shares in each resample [num_resamples, depths]; NaN if there are no intervals.
     conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)

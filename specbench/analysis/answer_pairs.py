@@ -16,7 +16,7 @@ from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.types import RequestKey
 
 Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
-"""How the source of the answers averages the number that it prints:
+"""The way in which a source of answers averages the number that it prints:
 
 - tasks: the mean over tasks of each task's speedup, as reports do,
 - totals: the speedup from the sums of all tokens and of all seconds,
@@ -70,7 +70,7 @@ class Answers(NamedTuple):
 
 
 def one_per_second(number: int) -> Answers:
-    """Make a baseline of this number of answers, each of one token, one step and one second.
+    """Make a baseline with this number of answers. Each has one token, one step and one second.
 
     Speedups relative to it are tokens/s, and the cost of a step is in seconds.
     """
@@ -89,12 +89,12 @@ class AnswerPairs:
     vanilla: Answers
     """Vanilla's answers [requests], or `one_per_second` without a baseline."""
     units: IntArray
-    """The number of the pass, or of the run in a pool, of each row [requests]."""
+    """The number of each row's pass, or of its run in a pool [requests]."""
     has_baseline: bool = True
     """True if `vanilla` has real answers. If False, the printed number is tokens/s, not a speedup.
     """
     arithmetic: Arithmetic = "tasks"
-    """How the source averages the printed number."""
+    """The way in which the source averages the printed number."""
     step_unit_s: float = 1.0
     """The unit in which the time of a step is shown, in seconds."""
 

@@ -146,7 +146,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     visits, first_rows, visit_of_row = np.unique(row_visits, return_index=True, return_inverse=True)
     cluster_of_visit, _ = np.unravel_index(visits, shape)  # [visits]
     columns = table.values(rows, "num_tokens", "wall_s", "baseline_num_tokens", "baseline_wall_s")
-    sums = cluster_sums(visit_of_row, columns)  # tokens, seconds, and vanilla's [visits, 4]
+    sums = cluster_sums(visit_of_row, columns)  # of the method, of vanilla [visits, 4]
     num_tokens, wall_s, base_num_tokens, base_wall_s = sums.T
     tokens_per_s = num_tokens / wall_s
     base_tokens_per_s = base_num_tokens / base_wall_s
@@ -185,7 +185,7 @@ class CellSource:
         """Compute the numbers of a cell, with a reason for each missing number.
 
         They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
-        resamples the samples for intervals; None for no intervals. `arithmetic` is for `speedup`.
+        resamples the samples for intervals; None for no intervals. `arithmetic` selects `speedup`.
         """
         table = self._table
         all_rows = self._rows_of(key)  # numbers of the cell's records, including failed ones
@@ -202,7 +202,7 @@ class CellSource:
         num_pairs = int((baseline_rows >= 0).sum())  # rows that vanilla answered too
 
         # The reasons why all numbers, all times, or all ratios to vanilla are missing. The first
-        # two may be None. In `a or b or c`, the first that is not None becomes the number.
+        # two are None if there is no such reason. `a or b or c` takes the first that is not None.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)

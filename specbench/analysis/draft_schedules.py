@@ -11,8 +11,8 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 _TABLE = "per_batch_size"
-"""The end of the name of a schedule table of vLLM. A row has the first and the last number of
-requests at once, and the number of draft tokens for them.
+"""The names of vLLM's schedule tables end with this. A row has the smallest and the largest number
+of requests at once to which it applies, and its number of draft tokens.
 """
 _ADAPTIVE = "adaptive"
 """Part of an argument with which a server chooses the number of draft tokens itself."""
@@ -36,19 +36,18 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
     has_rate = any(load.request_rate for load in loads)
     # the largest number of requests at once
     most_at_once = max((load.concurrency for load in loads), default=1)
-    # A row has the first and the last number of requests at once, and the draft tokens for them.
     return any(
-        num_draft_tokens == 0 and (has_rate or first_number <= most_at_once)
+        num_draft_tokens == 0 and (has_rate or least_requests <= most_at_once)
         for rows in tables
-        for first_number, _, num_draft_tokens in rows
+        for least_requests, _, num_draft_tokens in rows
     )
 
 
 def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
     """Read the rows of each schedule table in the command of a server.
 
-    A row has the first and the last number of requests at once, and the draft tokens for them.
-    Tables that cannot be read are left out.
+    A row has the smallest and the largest number of requests at once to which it applies, and its
+    number of draft tokens. Tables that cannot be read are left out.
     """
     for word in server.command:
         if _TABLE in word:

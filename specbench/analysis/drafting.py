@@ -94,8 +94,8 @@ class Drafting:
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """Remove the MAT of a cell if the steps of some answers are unknown.
 
-        The counts of these answers do not give their steps. The reason for the missing MAT names
-        the smallest value that the MAT over all answers may have.
+        The reason for the missing MAT names the smallest value that the MAT over all answers may
+        have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         # For each answer of the cell: its tokens, the tokens that its steps emitted, and the steps.
@@ -193,9 +193,9 @@ class Drafting:
         """Tell why a cell's numbers do not describe the method: drafts were off in some answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts. Methods that `may_draft_nothing` may do so. So may a method that drafted in some
-        answers, if neither its name nor its counts show that it drafts in every step. The reason
-        describes all answers of the method at the temperature, on all tasks.
+        drafts. It may if `may_draft_nothing` says so, or if it drafted in some answers and neither
+        its name nor its counts show that it drafts in every step. The reason describes all answers
+        of the method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -249,8 +249,8 @@ def find_drafting(
     is_on = np.array([state is True for state in has_drafts], dtype=bool)
     is_off = np.array([state is False for state in has_drafts], dtype=bool)
     silent_methods = [method for method in header.servers if _is_silent(header, method)]
-    # Their servers send counts only with answers that have drafts. If some answers have counts, the
-    # answers without counts had no drafts.
+    # The servers of these methods send counts only with answers that have drafts. If some answers
+    # have counts, the answers without counts had no drafts.
     for method in silent_methods:
         is_of_method = (table.frame["method"] == method).to_numpy()
         if is_on[is_of_method].any():

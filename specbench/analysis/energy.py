@@ -35,11 +35,10 @@ def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
 
 
 def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
-    """Compute joules of the whole card per token: the method's sum of joules / its sum of tokens.
+    """Compute the whole card's joules per token: the method's sum of joules / its sum of tokens.
 
     The interval is over prompts, and wider by the error of the energy counter. The counter advances
-    in ticks, so the energy of an answer may be too high or too low by that of a tick, and the
-    energy of n answers by
+    in ticks, so the energy of an answer may be wrong by one tick, and the energy of n answers by
 
         sqrt(n) * TICK_S * mean power
 

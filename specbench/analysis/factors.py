@@ -176,7 +176,7 @@ def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> 
     """
     all_answers = [answers for pairs in counted for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
-    # True if steps are unknown, for each side [rows]; an answer of only the first token has none
+    # For each side: True if steps are unknown [rows]. An answer of a single token has no steps.
     steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in counted]
     return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),

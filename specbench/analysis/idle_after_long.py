@@ -16,7 +16,7 @@ from specbench.log.header import RunHeader
 from specbench.types import Record
 
 _LEAST_LONG = 32
-"""The fewest drafts after long prompts to be called idle, if a method drafts in every step."""
+"""A warning about a method that drafts in every step needs this many drafts after long prompts."""
 _LEAST_SURPRISE = 7.0
 """The smallest -log(probability that chance accepts no draft after a long prompt)."""
 _ALMOST_ALL = 1 - 1e-9

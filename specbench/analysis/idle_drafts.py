@@ -18,7 +18,7 @@ runs, draft heads had no accepted token in at most the first 6 steps, and look-u
 in at most the first 48.
 """
 LEAST_REQUESTS = 2
-"""The fewest requests from which these drafts with trained weights must come."""
+"""These drafts with trained weights must come from at least this many requests."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ class InFlight:
     """The largest number at any time."""
 
     least_most: int = 0
-    """The smallest, over all blocks, of the largest number in a block."""
+    """Each block has a largest number. This is the smallest of these."""
 
 
 NONE_IN_FLIGHT = InFlight()

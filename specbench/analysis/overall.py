@@ -58,7 +58,7 @@ class MethodMetrics:
     """All tasks as one cell, without intervals. MAT is that of its `Cost`, if both are known."""
 
     partial: Missing | None = None
-    """Why the means cannot be compared with others, because tasks are missing; None if they can."""
+    """The reason if missing tasks keep the means from being compared with others, else None."""
 
 
 def measure_overall(

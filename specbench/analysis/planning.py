@@ -18,9 +18,9 @@ from specbench.analysis.stats.variance import Variance, total
 POWER_SCORE = 0.8416
 """The 80 % quantile of the standard normal distribution."""
 DIFFERENCES = (0.02, 0.05, 0.10)
-"""The relative differences of a plan's rows."""
+"""The relative differences for which a plan has rows."""
 UNITS = (3, 5, 10, 20)
-"""The numbers of passes or runs of a plan's columns."""
+"""The numbers of passes or runs for which a plan has columns."""
 _MOST_PROMPTS = 100_000
 
 

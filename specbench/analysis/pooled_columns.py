@@ -15,7 +15,7 @@ _SERVING_VALUES = (
     "goodput",
     "engine_mat",
 )
-"""The fields of `ServingMetrics` with columns for an interval and for why a number is missing."""
+"""Fields of `ServingMetrics` with columns for an interval and for the reason if it is missing."""
 
 
 def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:

@@ -38,6 +38,6 @@ PRINTED_NUMBERS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
     "rates": partial(_quotient, top="rate", bottom="base_rate"),
     "ratios": partial(_quotient, top="rate_ratio", bottom="questions"),
 }
-"""The function of each arithmetic that computes the printed number [1 + resamples] from sums by
-task [tasks, 1 + resamples].
+"""Arithmetic -> the function that computes the printed number [1 + resamples] from sums by task
+[tasks, 1 + resamples].
 """

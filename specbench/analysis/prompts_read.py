@@ -42,7 +42,7 @@ class PromptsRead:
     """The largest of these differences."""
 
     num_uncounted: int = 0
-    """Answers without a count of prompt tokens, in runs that record if there was a count."""
+    """Answers without a count of prompt tokens by the server. 0 in older runs (unknown)."""
 
     num_other: int = 0
     """Answers to prompts that vanilla's server read differently."""

@@ -64,7 +64,7 @@ class Roofline:
     """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
 
     no_bound: Missing | None = None
-    """Why there is no bandwidth bound; None if there is one."""
+    """The reason if there is no bandwidth bound, else None."""
 
     speedups: Mapping[str, float] = field(default_factory=dict)
     """Method with its options -> bandwidth with its number of CPU threads / with vanilla's."""
@@ -73,7 +73,7 @@ class Roofline:
     """The bytes that were read or copied to measure the bandwidth; 0 if unknown."""
 
     copy_bandwidth: float = 0.0
-    """The bytes/s of copies on a GPU; 0 on a CPU, and in older runs, where it is `bandwidth`."""
+    """Bytes/s of copies on a GPU. 0 on a CPU, and in older runs, whose `bandwidth` is of copies."""
 
     nominal_bandwidth: float = 0.0
     """The bandwidth in bytes/s that the memory's clock and bus width give; 0 if unknown."""

@@ -105,7 +105,7 @@ class ServingMetrics:
     num_interrupted: int = 0
 
     num_restarted: int = 0
-    """The number of blocks in which the server, which has counters, did not report them."""
+    """The number of blocks without counters, if other blocks of the method have some; else 0."""
 
 
 def measure_serving(

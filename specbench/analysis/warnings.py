@@ -153,7 +153,8 @@ def _few_samples(
     has no interval, since one task decides it. `needed` samples per task would be enough.
     """
     fewest_samples: dict[str, int] = {}  # task with too few samples -> the fewest of any method
-    num_needed = MIN_DEGREES + 2  # one sample more than with samples of the same length
+    # Samples of equal length need MIN_DEGREES + 1. Lengths differ, so one more is needed.
+    num_needed = MIN_DEGREES + 2
     has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]

@@ -48,7 +48,7 @@ class State:
     sampler: Sampler
     """Draws tokens with the request's settings and seed, for the target and for drafters."""
     limit: int
-    """Most new tokens of the completion."""
+    """The largest number of new tokens that the completion may have."""
     _token_ids: list[int] = field(init=False)
 
     def __post_init__(self) -> None:

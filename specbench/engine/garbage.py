@@ -21,8 +21,8 @@ def no_garbage_collection() -> Iterator[None]:
 def lasting_objects() -> Iterator[None]:
     """Pause the collector while the block imports libraries, and exempt their objects for good.
 
-    Modules are never freed, so searching them finds nothing. It would take a fifth of the import's
-    time.
+    Modules are never freed, so a search of them finds nothing, but would take a fifth of the
+    import's time.
     """
     with no_garbage_collection():
         yield

@@ -1,4 +1,4 @@
-"""Quantised formats of stored weights: which of them can be read or become plain weights."""
+"""Decide which quantised formats can be read, and which of them become plain weights."""
 
 from importlib.util import find_spec
 from pathlib import Path

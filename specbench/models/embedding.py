@@ -12,8 +12,8 @@ _NAMES = (".embed_tokens.weight", ".embed_in.weight", ".word_embeddings.weight",
 def embedding_rows(folder: Path) -> int:
     """Return the number of token ids that the model can read, or 0 if it is unknown.
 
-    Pickles have no header, so the config gives their number. Loading refuses an embedding with
-    another number of rows.
+    Pickles have no header, so for them the config gives the number. Loading refuses an embedding
+    with another number of rows.
     """
     rows: list[int] = []
     for file in weight_files(folder):

@@ -90,9 +90,10 @@ def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], confi
 
 
 def _is_sliding(pattern: Any, num_layers: int) -> list[bool]:
-    """Return whether each layer has a window.
+    """Return True for each layer that has a window, and False for the others.
 
-    A list says so for each layer. A number means all layers but every `pattern`-th.
+    If `pattern` is a list, it has these values. If it is a number n, every layer has a window
+    except each n-th (for 0, all have one).
     """
     if isinstance(pattern, list):
         return [bool(is_sliding) for is_sliding in pattern]

@@ -28,7 +28,7 @@ from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.work_folder import begin_work, write_settings
 
 HELD_OUT_EVERY = 20
-"""One row in this many is held out for the log. Text that is added at the end moves no row."""
+"""One row in this many is held out for the log. Adding text at the end keeps earlier choices."""
 _MOST_HELD_OUT = 100
 
 
@@ -145,7 +145,7 @@ def _digest(folder: Path) -> str:
 def _about_training(
     head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, options: TrainingOptions
 ) -> str:
-    """Return a sentence about the size of the head and of its text."""
+    """Return a sentence about the sizes of the head and of its training text."""
     num_parameters = sum(parameter.numel() for parameter in head.parameters())
     num_tokens = sum(len(row.ids) for row in batches.rows)
     return (

@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     """An entry of a file."""
 
     place: str
-    """Where the entry is in the file, for messages: ", line 3"."""
+    """The entry's position in the file, for messages, such as ", line 3"."""
 
     content: object
     """The entry's line as bytes, or its value in a JSON array."""

@@ -1,4 +1,4 @@
-"""Train in a loop. After a break, it continues from a checkpoint with the same losses."""
+"""Train in a loop. An interrupted training continues from a checkpoint with the same losses."""
 
 import ctypes
 import json

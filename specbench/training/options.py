@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from specbench.training.optimizers import Schedule
 
 _DECAY = 0.5
-"""The share of the steps, at the end, in which the learning rate falls.
+"""The learning rate falls during the last steps, which are this share of all steps.
 
-Before this decay, a run can be extended.
+Until then, a run can be extended.
 """
 _MOST_WARMUP = 50
 

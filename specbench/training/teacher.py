@@ -1,4 +1,4 @@
-"""Run the frozen target that heads learn from over rows of text, and store its outputs in a file.
+"""Run a frozen target over rows of text, and store its outputs in a file for heads to learn from.
 
 The outputs are computed once. A head reads them in every epoch. In bfloat16 they take 2 bytes per
 number, a few KB per token.

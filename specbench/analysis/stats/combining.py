@@ -1,4 +1,4 @@
-"""Compute means and quotients of numbers, with the intervals that follow from theirs."""
+"""Compute means and quotients of estimates, with their intervals."""
 
 from collections.abc import Sequence
 

@@ -35,7 +35,7 @@ class AttentionPlan:
     num_blocks: int  # blocks of queries
     split_size: int  # largest number of cache rows of a split
     num_splits: int  # splits of the cache
-    waves: int  # how many rounds of resident programs a processor runs, one after the other
+    waves: int  # rounds of resident programs on a processor, one after the other
 
 
 @cache

@@ -17,7 +17,7 @@ _OF_SOME_CLASSES = (
     "sliding_window",
     "use_sliding_window",
 )
-"""Fields of only some classes that are read by the engine, or by transformers' masks or caches."""
+"""Fields that only some classes declare, but the engine or transformers' masks or caches read."""
 
 
 def declared(config: Any, name: str, default: Any = None) -> Any:

@@ -45,7 +45,7 @@ SPS_GAIN = 1.0
 EAGLE3_GAIN = 4096.0
 """In the head, |x| is 2100 to 7900."""
 CHOSEN_EXPERTS = 2
-"""How many of several experts a token chooses, as in Mixtral."""
+"""The number of experts that a token chooses if there are several, as in Mixtral."""
 
 
 def language_model(
