@@ -23,7 +23,7 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """Check if the method needs fewer steps after vanilla has answered than chance explains.
+    """Check if a method needs fewer steps after vanilla has answered, beyond what chance explains.
 
     An order says which of the two, vanilla or the method, answered each request first. The ratio of
     an order is the method's steps per token on the requests that vanilla answered first / its steps

@@ -77,7 +77,7 @@ def compare_steps(
 
     A side is a method's answers in a run. A bin counts only prompts with steps of both sides in
     it. Bins without such a prompt are left out, and with few prompts the numbers are missing.
-    Only axes that both sides know are compared. `draws` resamples the prompts for intervals, each
+    Only axes that both sides have are compared. `draws` resamples the prompts for intervals, each
     prompt for both sides at once.
     """
     sides = (subject, reference)

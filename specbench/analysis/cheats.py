@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 FAST_STEP = "fast_step"
 """Key of the warning about steps of one method that are faster than vanilla's."""
 SLOW_VANILLA = "slow_vanilla"
-"""Key of the same warning about several methods: then the likely cause is a slow vanilla."""
+"""Key of this warning if it names several methods. The likely cause is then a slow vanilla."""
 
 LEAST_STEP = 0.9
 """The smallest ratio of a step's time to vanilla's that noise and other kernels can explain."""
 LEAST_STEP_MORE = 0.95
-"""This ratio for a method with more CPU threads than vanilla. Vanilla's step is at most 5 % slower
+"""LEAST_STEP for a method with more CPU threads than vanilla. Vanilla's step is at most 5 % slower
 with its own number of threads than with the fastest.
 """
 LEAST_PREFILL = 0.8
@@ -64,7 +64,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # All completions but vanilla's: for rules about times, and for rules about numbers of steps.
     timed = frame[is_timed & (frame["method"] != BASELINE)]
     counted = frame[has_steps & (frame["method"] != BASELINE)]
-    first_pass = counted[counted["repeat"] == 0]  # of the passes over the prompts
+    first_pass = counted[counted["repeat"] == 0]
     # Key of the rule's warning -> the subjects that the rule names, each with a ratio of steps or
     # of times. `claimed` keeps the ratios that are significantly below 1 / (1 + `allowed`), or
     # below 0.95 if `allowed` is not given.

@@ -29,7 +29,7 @@ from specbench.types import Phases
 class Cost:
     """The costs of one cell.
 
-    The first five cover the completions that vanilla has too, or all completions if vanilla has
+    `mat` to `phases` cover the completions that vanilla has too, or all completions if vanilla has
     none.
     """
 

@@ -1,4 +1,4 @@
-"""Read a server's schedules: tables with the number of draft tokens, maybe 0, at each load."""
+"""Read a server's schedules: tables with the number of draft tokens (0 or more) at each load."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -50,9 +50,9 @@ _LOOK_UPS = ("gram", "lookup", "pld", "suffix")
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
 _LEAST_STEPS = 0.95
-"""A method with another name drafts in every step if at least this share of its steps drafts."""
+"""A method with any other name drafts in every step if this share of its steps or more drafts."""
 _LEAST_ANSWERS = 3
-"""The rule above needs at least this many answers with counted drafts."""
+"""The rule of _LEAST_STEPS needs at least this many answers with counted drafts."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:

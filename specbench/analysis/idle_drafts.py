@@ -14,11 +14,11 @@ LEAST_DRAFTS = 200
 """The fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
 """The fewest drafts with trained weights that may be called idle if none was accepted. In honest
-runs, draft heads had no accepted token in at most the first 6 steps, and look-ups (without weights)
-in at most the first 48.
+runs, draft heads had their first accepted token after at most 6 steps, and look-ups (without
+weights) after at most 48.
 """
 LEAST_REQUESTS = 2
-"""These drafts with trained weights must come from at least this many requests."""
+"""The LEAST_TRAINED_DRAFTS must come from at least this many requests."""
 
 
 @dataclass(slots=True)

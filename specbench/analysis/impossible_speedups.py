@@ -19,8 +19,8 @@ MOST_DRIFT = 1.02
 interval of a run with one pass does not show this.
 """
 MOST_PLAIN_DRIFT = 1.05
-"""This factor for a method that drafts almost nothing. No cost of drafts keeps its speedup below
-the bound, so any drift of the machine may lift the speedup over the bound.
+"""MOST_DRIFT for a method that drafts almost nothing. Its drafts cost almost nothing, so its
+speedup is close to the bound, and any drift of the machine may lift it over the bound.
 """
 LEAST_MAT = 1.1
 """With fewer tokens per step than this, a method drafts almost nothing."""

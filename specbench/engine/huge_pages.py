@@ -19,8 +19,8 @@ def move(model: nn.Module) -> None:
     """Move the matrices of a model, in their order, into one block of huge pages.
 
     Each old matrix is freed before the next one is moved. Matrices that are not plain tensors on a
-    CPU, such as quantised weights, stay where they are. So do all matrices if the system gives no
-    huge pages on demand.
+    CPU, such as quantised weights, stay where they are. If the system gives no
+    huge pages on demand, no matrix moves.
     """
     shared: dict[int, list[nn.Parameter]] = {}  # by address
     for weight in model.parameters():

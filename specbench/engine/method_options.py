@@ -1,4 +1,4 @@
-"""What a method's options mean to the rest of specbench. The module does not import torch.
+"""Define what a method's options mean to the rest of specbench, without importing torch.
 
 Options are a frozen dataclass whose fields the user sets. Everything that other packages need to
 know about them is declared here, with a default for classes that do not declare it themselves.

@@ -67,7 +67,7 @@ class Sampler:
 
         If fewer than `count` tokens of a row have a probability, other tokens fill the row.
         """
-        # With waiting times Exp(1) / p, the first tokens to arrive are such a draw.
+        # If each token waits for Exp(1) / p, the tokens that arrive first are drawn this way.
         times = torch.empty_like(probs, dtype=torch.float64)
         times.exponential_(generator=self.generator)
         return (probs / times).topk(count).indices

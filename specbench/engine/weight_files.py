@@ -120,7 +120,7 @@ def _names_only(index: Path, name: str) -> bool:
 
 
 def check_copies(paths: Sequence[Path]) -> None:
-    """Refuse files that have different values of the same tensor. Only such tensors are read.
+    """Refuse files with different values of one tensor. Only tensors in several files are read.
 
     Raises:
         CheckpointError: a file cannot be read, or two files have different values of a tensor. The

@@ -192,7 +192,7 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
 def estimate(
     source: Path | Shape, dtype: Dtype, *, context: int, what: str, is_dequantized: bool = False
 ) -> MemoryNeed:
-    """Estimate the memory that a shape needs, or a checkpoint folder (from its files' headers)."""
+    """Estimate the memory that a model needs, from its shape or from the headers in its folder."""
     config = _config(source, what)
     number_bytes = BYTES[dtype]
     if isinstance(source, Shape):

@@ -34,7 +34,7 @@ _MALLOC_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The number of steps, and after how many steps to log, evaluate and save."""
+    """The schedule of a training, and the numbers of steps between log lines and between saves."""
 
     schedule: Schedule
 

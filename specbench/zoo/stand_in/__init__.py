@@ -21,10 +21,10 @@ This keeps the corner apart from the noise (D is the big width, d the small widt
   in this channel.
 - **Added vocabulary.** After the final norm the constant is h = g c sqrt(d) / sqrt(|x|^2 + d eps)
   for a norm weight of g sqrt(d / D). Rows of the head for added tokens read only h, with weight
-  -2^15. Their logits are below -1000, and the logits of the small model are within 50. Draft
-  heads over hidden states keep h. After a softmax, an added token has exactly probability 0.
-- **Experts.** Each expert of a mixture holds the small MLP, beside noise of its own, and the router
-  is noise. The shares of the chosen experts add up to one, and so does the output.
+  -2^15. Their logits are below -1000, and those of the small model are between -50 and 50. Draft
+  heads over hidden states keep h. After a softmax, an added token's probability is exactly 0.
+- **Experts.** Each expert of a mixture holds the small MLP and noise of its own, and the router is
+  noise. The shares of the chosen experts add up to one, so the output is the small MLP's.
 - **Rotary positions.** Pair i of a head of size 64 turns by theta^(-2i/64) per position. Pair m i
   of a head of size 64 m turns by the same angle, so pair i is placed there. Queries are multiplied
   by sqrt(m), because attention divides by sqrt(64 m) and not by sqrt(64).
