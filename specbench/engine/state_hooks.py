@@ -1,4 +1,4 @@
-"""Keep hidden states of a model that runs its own forward, by hooks on its modules."""
+"""Keep hidden states of a model that runs its own forward, with hooks on its modules."""
 
 from functools import partial
 from typing import Any

@@ -266,7 +266,7 @@ def _folder_card(path: Path) -> ModelCard:
 def _title(path: Path, config: Mapping[str, Any]) -> str:
     """Return the model's name, or the folder's name with its architecture and size if known.
 
-    transformers stores in `_name_or_path` the Hub id or the folder that it loaded the model from.
+    `_name_or_path` is the Hub id or the folder from which transformers loaded the model.
     """
     origin = config.get("_name_or_path")
     if isinstance(origin, str) and HUB_ID.fullmatch(origin):

@@ -15,7 +15,7 @@ _SCALE = "query_pre_attn_scalar (attention scale ** -2)"
 _UNUSED_TENSORS = ("attn_rot_embd",)
 """Parts of the names of tensors that llama.cpp also skips."""
 _ALLOWED_GAP = 1e-3
-"""Largest relative difference of equal numbers, since files store them in float32."""
+"""Numbers are equal up to this relative difference, since files store them in float32."""
 
 
 class Difference(NamedTuple):

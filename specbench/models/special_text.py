@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 """The code points that marks are taken from. They have no meaning."""
 _ANCHORS = ("\n", ".", "a")
-"""Texts to put before another text, so that it is encoded as if it began inside a text."""
+"""Texts to put before another text, so that it is encoded as the middle of a text."""
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

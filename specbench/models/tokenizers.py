@@ -78,7 +78,7 @@ def _eos_of(file: Path) -> tuple[int, ...]:
 
 
 def _ids_in(listed: Any) -> Iterator[int]:
-    """Yield the token ids in a number, a string or nested lists. Null and the like are no ids."""
+    """Yield the token ids in a number, a string or nested lists. Null and the like are not ids."""
     if isinstance(listed, list):
         for entry in listed:
             yield from _ids_in(entry)

@@ -211,8 +211,8 @@ def _answer_ids(
 ) -> tuple[int, ...]:
     """Return the last answer as the model would give it after `prompt`, with its end token.
 
-    The end token is the one that the template writes between an answer and another request. If it
-    writes none, it is the tokenizer's EOS, if there is one.
+    The end token is the one that the template writes between an answer and another request. If the
+    template writes none, it is the tokenizer's EOS, if the tokenizer has one.
     """
     answer = codec.token_ids(messages[-1]["content"])
     following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]

@@ -47,7 +47,7 @@ def _capture_prompts(
 ) -> None:
     """Begin a completion for each padded size that prompts of up to `num_tokens` tokens may have.
 
-    The prompt has one token less than its padded size, because a draft model also reads the first
+    The prompt has one token fewer than its padded size, because a draft model also reads the first
     new token.
     """
     for size in reversed(PROMPT_SIZES):

@@ -11,7 +11,7 @@ This keeps the corner apart from the noise (D is the big width, d the small widt
   columns, and zero in the few columns whose channels are not always zero. The rows of `v_proj`
   and `up_proj` of added layers, heads and neurons are such rows: attention and MLP add nothing,
   although every matrix in them is noise except for a stripe of d columns. (Zeroing the
-  output projections instead would make a third of the weights zero, which draw less power.)
+  output projections instead would make a third of the weights zero, and zeros draw less power.)
 - **Norms.** RMSNorm divides by sqrt(|x|^2 / D + eps'). With norm weights times sqrt(d / D) and
   eps' = eps d / D it equals the small norm: w x sqrt(d / D) / sqrt((|x|^2 + d eps) / D).
 - **The constant channel.** Channel d of every embedding is a constant c, which no layer changes. It

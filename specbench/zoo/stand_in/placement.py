@@ -50,7 +50,7 @@ class Placement:
 
     @property
     def constant(self) -> float:
-        """Return the constant channel: the largest power of two whose square is below d * eps."""
+        """Return the constant: the largest power of two whose square is below d * eps."""
         square = self.small.hidden_size * self.eps
         return float(2.0 ** (math.ceil(math.log2(square) / 2) - 1))
 
@@ -80,7 +80,7 @@ class Placement:
         return leading(self.small.vocab_size, self.big.vocab_size)
 
     def norm(self, source: str | None, gain: float = 0.0) -> Piece:
-        """Return a norm's weight. The constant after it is `gain` times its share of the norm."""
+        """Return a norm's weight, which is `gain` * sqrt(d / D) in the constant's channel."""
         stream = self.stream
         scale = math.sqrt(self.small.hidden_size / self.big.hidden_size)
         all_live = Channels(stream.used, torch.ones_like(stream.live), stream.constant)
