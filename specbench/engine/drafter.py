@@ -160,10 +160,9 @@ class Drafter:
         raise TypeError(f"{type(self).__name__} does not implement propose()")
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
-        """Rank the answer's next tokens among the draft tokens of each depth.
+        """Rank the answer's tokens after the pending token, `token_ids`, among the draft tokens.
 
-        This is called instead of `propose` for an acceptance profile of kind "ranks". `token_ids`
-        are the answer's tokens after the pending token. Entry d of the result is the rank of
+        Profiles of kind "ranks" call this instead of `propose`. Entry d is the rank of
         `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens before it.
         If the token has no rank or is missing, the entry is the number of ranks.
         """

@@ -47,7 +47,7 @@ def attention_kinds(
     for kind, size in ((SLIDING, window), (CHUNKED, chunk)):
         if size is not None and size < context:
             sizes[kind] = size
-    kinds = [FULL if kind == "attention" else kind for kind in kinds]  # its name before transformers 5.23
+    kinds = [FULL if kind == "attention" else kind for kind in kinds]  # its name before 5.23
     return {kind: sizes.get(kind) for kind in kinds}
 
 
