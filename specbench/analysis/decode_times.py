@@ -104,7 +104,7 @@ def _server_s(serving: Serving | None) -> float | None:
 
 
 def _is_burst(record: Record, draft_length: float) -> bool:
-    """Check if the tokens of an answer arrived in a burst, so that the client's time is too short.
+    """Check if the tokens of an answer arrived in a burst, which makes the client's time too short.
 
     If the server gave a decode time, an answer is a burst if the client's time is below
     LEAST_OF_SERVER of the server's. Otherwise the arrivals after the first decide. An answer is a

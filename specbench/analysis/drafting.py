@@ -104,7 +104,7 @@ class Drafting:
         is_uncounted = (num_tokens > 1) & (num_steps == 0)  # the prefill emits the first token
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
             return cell
-        # At worst, the uncounted answers accepted no draft token, so that each of their tokens
+        # At worst, the uncounted answers accepted no draft token, so each of their tokens
         # after the first took a step.
         uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
         least_mat = (num_emitted.sum() + uncounted_steps) / (num_steps.sum() + uncounted_steps)

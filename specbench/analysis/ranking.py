@@ -28,7 +28,7 @@ from specbench.analysis.stats.variance import Variance
 class Ranking:
     """Methods with a mean speedup, the fastest first, and their tests.
 
-    P-values are None if the machine's variance is unknown, so that nothing can be claimed. All
+    P-values are None if the machine's variance is unknown: then nothing can be claimed. All
     mappings are by method.
     """
 

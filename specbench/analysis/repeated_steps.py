@@ -19,7 +19,7 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
 
     The ratios are the steps in later passes / the steps in the first pass, by method and
     temperature (always 0). They cover methods whose drafts depend on the prompt alone
-    (`is_repeatable`), so that equal answers take equally many steps in every pass. A method has
+    (`is_repeatable`), so equal answers take equally many steps in every pass. A method has
     memory if at least LEAST_ANSWERS answers of later passes need fewer steps than the equal answer
     of the first pass, and none needs more. This needs no statistical test.
 

@@ -48,7 +48,7 @@ class BatchSource(Protocol):
 class ShuffledBatches:
     """An endless sequence of batches with every row once per epoch, in a seeded order.
 
-    The rows of a batch have similar lengths, so that little of it is padding.
+    The rows of a batch have similar lengths, so they need little padding.
     """
 
     rows: Sequence[Row]

@@ -72,8 +72,8 @@ def fit(
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
     The log says how often its best tokens on held-out text are the target's. The last of these
-    rates are returned. The target's outputs are stored beside the log, so that it runs only once
-    over each row.
+    rates are returned. The target's outputs are stored beside the log, so the target runs only
+    once over each row.
 
     Raises:
         UserError: the memory is full.

@@ -84,7 +84,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     ratio = Estimate(
         ratio_value,
         resamples=top.resamples / bottom.resamples,
-        degrees=min(top.degrees, bottom.degrees),  # degrees of freedom
+        degrees=min(top.degrees, bottom.degrees),
         units=unit_logs,
         machine=machine,
     )

@@ -115,7 +115,7 @@ def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)
     # The smallest of n p-values is multiplied by n, the next by n - 1, and so on. A corrected
-    # p-value is at least as large as those before it, so that their order stays the same.
+    # p-value is at least as large as those before it, so their order stays the same.
     largest_so_far = 0.0
     for index, key in enumerate(sorted(given_p_values, key=given_p_values.__getitem__)):
         num_left = len(given_p_values) - index
