@@ -61,7 +61,8 @@ class Run:
     def table(self) -> DataFrame:
         """The part of `summary` that fits a screen: a row for each method, the fastest first.
 
-        `tokens_per_s` and `num_samples` cover all tasks together. All others are means over tasks.
+        `tokens_per_s` and `num_samples` cover all tasks together. The other columns are means over
+        tasks.
         """
         keys = [column for column in _KEYS if column in self.summary]
         rows = self.summary.set_index(keys)
@@ -121,7 +122,8 @@ class Run:
         """Return the factors of the ratio this run / reference, for each method of both runs.
 
         Without a reference, they are the factors of this run's speedups. There is a row for each
-        factor, for each line below the cost, and for each bin of MAT, whose factor is in `part_of`.
+        factor, for each line below the cost, and for each bin of MAT. `part_of` names the factor
+        that a line or a bin belongs to.
         `subject` and `reference` are the values on both sides. `effect` is the number by which the
         factor multiplies the ratio, with the ends of its interval. `causes` are the settings that
         can change the factor.

@@ -14,7 +14,7 @@ def options_of(group: str = "") -> list[Option]:
 
 
 def show_options(function: Callable[..., Any], group: str = "", **defaults: Any) -> None:
-    """Add the options that a function takes as `**values` to its signature, which help shows.
+    """Add the options that a function takes as `**values` to its signature, for `help()`.
 
     `defaults` replace the options' own defaults.
     """

@@ -30,7 +30,7 @@ class Listed(NamedTuple):
     summary: str
     """A description of the command."""
     function: str = ""
-    """The function as "module.name" in `cli`, or "" if both have the name of the command."""
+    """The function as "module.name" in `cli`. Empty if both names are the command's."""
 
 
 COMMANDS = {

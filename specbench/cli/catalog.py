@@ -264,8 +264,8 @@ def _run(path: Path) -> list[TextTable | str]:
 def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
     """Return a method's options in effect, and its checkpoint, in words.
 
-    The options include the target layers that the method's head read. The checkpoint's text names
-    its published layout.
+    The target layers that the head reads are listed as the option `layers`. The checkpoint's
+    published layout follows its name.
     """
     from specbench.report import facts
 

@@ -1,4 +1,4 @@
-"""`--dry-run`: print the work and the cost of runs, and the differences that they could show."""
+"""`--dry-run`: print the work and the cost of runs, and the differences that they could detect."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
 
 
 def print_power(plan: Plan) -> None:
-    """Print the work of a run, its engines' commands, and the differences that it could show."""
+    """Print the work of a run, its engines' commands, and the differences that it could detect."""
     from specbench.measure.server.started_setup import StartedSetup
 
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in plan.prompts.items())
@@ -104,7 +104,7 @@ def print_power(plan: Plan) -> None:
 
 
 def _power(plan: Plan) -> str:
-    """Return a sentence with the smallest difference that the run could show.
+    """Return a sentence with the smallest difference that the run could detect.
 
     It is estimated from an earlier run of the model.
     """

@@ -27,7 +27,7 @@ def fetch(values: dict[str, Any]) -> None:
             errors.append(error)
             say(error.message)
     for hint in dict.fromkeys(error.hint for error in errors):
-        if "specbench fetch" not in hint:  # such a hint names this command
+        if "specbench fetch" not in hint:  # the user is running it now
             say(hint)
     if errors:
         say("Run the command again to fetch what is missing; finished downloads are kept.")

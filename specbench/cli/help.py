@@ -7,7 +7,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class WithHeadings:
-    """A part of a command's class that writes a heading for each group of options in the help."""
+    """A mixin for commands whose help has a heading for each group of options."""
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""

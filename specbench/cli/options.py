@@ -180,7 +180,7 @@ def _given_parameters(context: typer.Context) -> list[str]:
 def _parameter(declared: Option) -> Parameter:
     """Return a command's parameter for an option, with its flags, help, heading and completion.
 
-    `Option.read` parses the texts, not typer.
+    Typer does not parse the texts. `Option.read` does.
     """
     kind: Any = declared.item
     default: Any = declared.default

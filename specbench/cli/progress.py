@@ -23,7 +23,7 @@ from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
 _OTHER_LINES = 6
-"""The lines of the live view besides those of methods. The cursor's line is one of them."""
+"""Number of lines in the live view besides the rows of methods, the cursor's line included."""
 _REDRAW_S = 0.1
 """The shortest time between two drawings of the live view. Each delays the run by milliseconds."""
 
@@ -128,7 +128,7 @@ class LiveProgress(PlainProgress):
 
 
 def _short(method: str, methods: Iterable[str]) -> str:
-    """Return a method's label with only the options that tell it from its other variants."""
+    """Return a method's label with only the options that distinguish it from its other variants."""
     name = method.partition(":")[0]
     variants = tuple(
         other for other in methods if other != method and other.partition(":")[0] == name

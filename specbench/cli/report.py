@@ -237,7 +237,7 @@ def merge(
     run: RunArguments,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the merged run.")],
 ) -> None:
-    """Join runs of the same work, made at other times or on other machines."""
+    """Join runs of the same work, made at different times or on different machines."""
     from specbench.log.merge import merged, write_run
     from specbench.log.store import read_run
 

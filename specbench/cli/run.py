@@ -116,8 +116,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        # The other runs have the first run's options. With `auto`, their `settings` is the first
-        # run's folder, so it is not compared.
+        # The other runs have the first run's options. With `auto`, however, their `settings` is the
+        # first run's folder, so `settings` is left out of the names.
         _, spec, given = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in given if name != "settings" or spec.settings != AUTO]
     suite_of_runs = equal_runs(spec, names, call.runs)

@@ -25,7 +25,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
         folder = str(Path.cwd())
     except OSError as error:
         raise UserError("The working folder no longer exists.", "Change to another.") from error
-    is_prompt = "race" in arguments[:2]  # for other commands, arguments are names
+    is_prompt = "race" in arguments[:2]  # other commands take only names
     for argument in (*arguments, folder):
         name = argument
         if is_prompt:

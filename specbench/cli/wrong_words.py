@@ -83,7 +83,7 @@ def refuse_file(param: Any, value: Any) -> None:
 
 
 def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each environment variable with the prefix that names no option.
+    """Yield a sentence for each environment variable that has the prefix, but names no option.
 
     `names` are the names of the command's parameters.
     """

@@ -25,12 +25,15 @@ STALL_LIMIT_S = 30.0
 CACHE_VARIABLE = "SPECBENCH_CACHE"
 """The environment variable that moves the cache folder.
 
-Prompt files are checked by sha256, and a run's header has the hash of tuned settings.
+Runs need not record it: prompt files are checked by sha256, and a run's header has the hash of
+tuned settings.
 """
 _LARGE_FILE_BYTES = 16 * 2**20
 """Bytes of the smallest file whose hash is kept."""
 _FRESH_NS = 10**9
-"""Nanoseconds after a change in which no hash is kept: a second change may have the same time."""
+"""A hash is kept only if the file has not changed for this many nanoseconds. If two changes follow
+each other closely, the file may have the same time after both.
+"""
 
 
 def cache_dir() -> Path:

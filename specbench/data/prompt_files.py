@@ -23,7 +23,7 @@ _HALF_PAIR = re.compile(rb"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f].
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """The first bytes of files in UTF-16. Files in UTF-32 begin with them too, or with zeros."""
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
-"""The first bytes of a surrogate, in bytes that otherwise look like UTF-8."""
+"""The first two bytes of an encoded surrogate, which UTF-8 does not allow."""
 
 
 @dataclass(frozen=True, slots=True)

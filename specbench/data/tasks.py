@@ -101,7 +101,7 @@ class Task:
 
     @property
     def is_original(self) -> bool:
-        """Return True if the task has only bundled prompts, which imitate no published ones."""
+        """Return True if the task has only bundled prompts, which do not imitate published ones."""
         return self.card is not None and self.card.sources == ("bundled",)
 
 

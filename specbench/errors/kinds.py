@@ -8,7 +8,7 @@ from typing import Self
 from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
-"""The most available names that a message lists. If there are more, it lists only the closest."""
+"""A message that would list more available names than this lists only the closest ones."""
 _OTHER_NAMES = {
     "fp16": "float16",
     "half": "float16",
@@ -128,7 +128,7 @@ def unknown_name(
     kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
 ) -> UserError:
     """The error for an unknown name. It lists the available names, and suggests the closest one.
-    `of` is the owner of the names.
+    `of` is what the names belong to, such as a method.
     """
     names = sorted(available)
     meant = _OTHER_NAMES.get(name.lower())

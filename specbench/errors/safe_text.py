@@ -7,8 +7,8 @@ from typing import Any
 
 _LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _COMMAND = "##["
-"""Begins a command of GitHub Actions anywhere in a line. "::" begins a command only at the start of
-a line.
+"""A GitHub Actions command may begin with this anywhere in a line, or with "::" at the start of a
+line.
 """
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 

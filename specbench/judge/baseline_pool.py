@@ -70,8 +70,8 @@ def check_speeds(
 ) -> Iterator[Check]:
     """Check the speed of each cell, and of all methods together.
 
-    A cell is a method, which may be vanilla, at a temperature, over all tasks. Cells of the first
-    baseline that not all runs have get skipped checks. If only one cell is left, it is checked
+    A cell is a method, which may be vanilla, at a temperature, over all tasks. Cells of
+    the first baseline that another run lacks are skipped. If only one cell is left, it is checked
     instead of all methods together. If none is left, there are no further checks.
 
     Args:
@@ -94,7 +94,7 @@ def check_speeds(
     cells = [
         CellKey(name, float(temperature), MEAN, load) for name, temperature in change_table.index
     ]
-    for key in _cells_of(log_times[1], load):  # of the first baseline; [0] is the checked run
+    for key in _cells_of(log_times[1], load):  # [0] is the checked run, [1] the first baseline
         if key not in cells:
             yield Check("speed", "skipped", "not completed in this run or not in a baseline", key)
     if not cells:

@@ -75,8 +75,8 @@ def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool
     """Find out if a method's drafts follow from the prompt and the answer.
 
     The result is False for vanilla, for a method that one run lacks, and if either run says that
-    the drafts do not repeat. Otherwise the header of the checked run decides. The result is None if
-    that does not say, as in older runs.
+    the drafts do not repeat. Otherwise the header of the checked run decides. If it does not
+    say, as in older runs, the result is None.
     """
     before, now = baseline.methods.get(method), header.methods.get(method)
     if method == BASELINE or before is None or now is None or before.is_repeatable is False:

@@ -36,9 +36,7 @@ class BoundedFactor(NamedTuple):
     factor: Factor
     low: float
     high: float
-    """The smallest and the largest effect with which the sides' numbers would be printed with the
-    same digits.
-    """
+    """The smallest and the largest effect that agree with the printed digits."""
 
 
 def explain_cells(
@@ -70,7 +68,7 @@ def explain_cells(
         reference=product_row.factor.reference,
         factors=tuple(bounded.factor for bounded in factors),
         steps=(),  # tables do not have the times of steps
-        num_shared=0,  # tables have no requests to share
+        num_shared=0,  # tables have no requests
         has_prefill=False,
     )
     settings = [*_settings(sides)]
@@ -128,8 +126,7 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
 
     def parts(direction: int) -> list[float]:
         """The part of each side [sides]. Direction 0 takes the numbers as printed. Directions -1
-        and 1 give the smallest and the largest part whose numbers would be printed with the same
-        digits.
+        and 1 give the smallest and the largest part that agree with the printed digits.
         """
         return [
             (side.numbers[name] + direction * side.rounding.get(name, 0.0))

@@ -249,8 +249,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
 def _block_seconds(
     tabled: TabledRun, rows: IntArray, wall_s: FloatArray, blocks: Mapping[BlockKey, BlockHeader]
 ) -> FloatArray:
-    """The part of a block's seconds that each answer has [rows], in proportion to the answer's own
-    seconds.
+    """Each answer's part of the seconds of its block [rows], in proportion to its own seconds.
 
     A block has the requests that a server completes together. The part is NaN if the block is
     unknown or was interrupted, or if not all of its answers are among the rows.

@@ -139,8 +139,8 @@ class Explanation:
     def is_without_cause(self, name: str) -> bool:
         """True if a factor differs from 1 although no setting that can change it differs.
 
-        Averaging and prefill follow from other factors: the same average weighs their changes by
-        task, and a shorter decode makes the prefill's share larger. Files of other tools do not
+        Averaging and prefill can change because other factors do: averages weigh changes by task,
+        and a shorter decode makes the prefill's share larger. Files of other tools do not
         name all settings, so the result is False for sides from such files.
         """
         if self.is_imported or not self.is_claimed(name) or self.causes(name) or name == AVERAGING:

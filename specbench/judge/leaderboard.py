@@ -18,7 +18,7 @@ WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 LEAST_PARAMETERS = 100 * 10**6
 """Number of parameters of the smallest model that the leaderboard admits."""
 _PER_BYTE = 2
-"""Most parameters per byte of weights, since checkpoints have four bits or more per parameter."""
+"""The most parameters that a byte of weights can hold, since each takes at least four bits."""
 _SLOWING = ("phases", "trace", "check_drafts")
 """Names of options that slow steps."""
 

@@ -61,8 +61,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
       All three are NaN if this run lacks the completion.
     - `is_present`: this run has a record of the completion. `is_measured`: it has one, and the
       completion did not fail.
-    - `has_cell`: this run has a record of the cell. `is_asked`: it has one of the request, from any
-      method.
+    - `has_cell`: this run has a record of the cell. `is_asked`: it has a record of the request,
+      from any method.
     - `is_compared`: both runs have the answer, and vanilla's answer to the same request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0. For
       vanilla itself, -1 if the answer changed, else 0. NaN if the answer is not compared.
@@ -123,8 +123,8 @@ def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) ->
 
 
 def _num_shared_tokens(table: RecordTable, row: int) -> int:
-    """The number of tokens before an answer leaves vanilla's. If there is no such position in the
-    shorter of the two, it is the number of the answer's tokens.
+    """The number of tokens before an answer leaves vanilla's. If the two do not differ
+    within the shorter one, it is the number of the answer's tokens.
     """
     token_ids = table.records[row].token_ids
     vanilla_row = table.columns["baseline_row"][row]
@@ -236,9 +236,9 @@ def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
 def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerChange:
     """The change of a lossless method's answers against vanilla's.
 
-    In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
-    earlier than in the baseline run as often as later. A sign test checks this, unless a share of
-    answers that may change is given.
+    In half precision, answers leave vanilla's at near-ties. Unless something is wrong, about
+    as many answers leave earlier than in the baseline run as later. A sign test checks this, unless
+    a share of answers that may change is given.
 
     Args:
         gains: -1 for an answer that stopped being vanilla's in any pass [requests of all tasks].

@@ -42,8 +42,8 @@ _REASONS: Mapping[Metric, Missing] = {
 RUN_AND_PASS = ["run", "pass_"]
 """Columns with the number of a request's run in its pool (0 without a pool), and of its pass."""
 _NOT_PAIRED = ("repeat", *Load._fields)
-"""Columns of a request that may differ between two runs. `RUN_AND_PASS` pairs the passes, and runs
-of the engine have no load.
+"""Columns of a request by which two runs are not paired. Passes are paired by `RUN_AND_PASS`. Loads
+may differ, since a run of the engine has none.
 """
 _REQUEST = [name for name in REQUEST_KEY if name not in _NOT_PAIRED] + RUN_AND_PASS
 """Columns that identify a request in two runs at one load."""

@@ -22,8 +22,7 @@ from specbench.judge.pairs import Pair
 MOST_TIMES = 10
 """A number is judged only if its test would find a change of this many times the allowed one."""
 MOST_UNSEEN = 0.2
-"""No test has to find a change below this share, even if MOST_TIMES the allowed change is smaller.
-"""
+"""No test has to find a change below this share, whatever `MOST_TIMES` would require."""
 LEAST_SAMPLES = 8
 """Number of samples per task with enough degrees of freedom for a test, whatever their lengths."""
 _MOST_DROP = 0.999
@@ -176,7 +175,7 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
         is_significant: True if the number is worse by more than is allowed. It is always True for a
             test of a rise, which has no check otherwise.
     """
-    pair = test.pairs[0]  # further pairs only decide about failure
+    pair = test.pairs[0]  # the others only affect the status
     if not isinstance(pair.ratio, Estimate):  # the number is missing
         return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
     change = _change_for_the_worse(pair.ratio, test.name)  # a share; negative if it is better

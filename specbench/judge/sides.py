@@ -51,7 +51,7 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         are_pools: True if both sides are pools.
     """
     run, table = tabled_run.run, tabled_run.table
-    # Of each record: its repeat, the number of its run, and its pass in that run: [rows] each.
+    # For each record, its repeat, the number of its run, and its pass in that run: [rows] each.
     repeats = table.frame["repeat"].to_numpy()
     run_numbers = np.zeros_like(repeats)
     pass_numbers = repeats

@@ -22,7 +22,7 @@ MIB = 2**20
 GPU_BYTES = 512 * MIB
 """Block size on a GPU. It is ten times the cache, and is read in a fraction of a millisecond."""
 LEAST_BYTES = 64 * MIB
-"""Smallest block on a CPU. Larger caches need larger blocks, and sizes differ a hundredfold."""
+"""Smallest block on a CPU. Larger caches need larger blocks; cache sizes differ a hundredfold."""
 MOST_BYTES = 512 * MIB
 """Largest block on a CPU."""
 MOST_SECONDS = 0.5

@@ -30,7 +30,7 @@ class EnergyMeter:
         }
         if len(self.cards) < len(cards):
             self.absent.append("a GPU has no counter, or is partitioned (MIG)")
-        # By the name of a package: its counter's file, and the joules after which it restarts at 0.
+        # Name of a package -> its counter's file, and the joules after which the counter restarts.
         self._packages: dict[str, tuple[Path, float]] = {}
         # intel-rapl:0 is a package, intel-rapl:0:1 a part of it.
         folders = [*powercap.glob("intel-rapl:[0-9]"), *powercap.glob("intel-rapl:[0-9][0-9]")]

@@ -161,7 +161,7 @@ def _torch() -> Torch:
     from specbench.engine.layers.torch_attention import attention_kernels, without_cudnn_attention
 
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    with without_cudnn_attention():  # runs exclude cuDNN, too
+    with without_cudnn_attention():  # as in runs
         kernels = tuple(attention_kernels())
     return Torch(
         version=str(torch.__version__),

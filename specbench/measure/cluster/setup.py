@@ -46,14 +46,13 @@ class ClusterSetup(RemoteSetup):
 
 
 def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
-    """Start a run's workers, and check that their files and versions agree with each other's and
-    with this machine's.
+    """Start a run's workers. Check that all have the same files, and this machine's versions.
 
     `ray` is the connected module, `spec` has the run's options. With `is_offline`, workers use no
-    network. Each worker reports its setup. `about` is the header's part about model and methods,
-    with the hardware and versions of the worker's machine as `environment`. Its other parts are a
-    title, the methods' labels, the methods without a checkpoint, the codec (chats to tokens and
-    back) and the length of the context in tokens.
+    network. Each worker reports its setup. The report's `about` is the header's part about model
+    and methods, with the hardware and versions of the worker's machine as `environment`. The report
+    also has a title, the methods' labels, the methods without a checkpoint, the codec (chats to
+    tokens and back) and the length of the context in tokens.
 
     Raises:
         UserError: workers cannot do the run, or their files or versions differ.

@@ -27,9 +27,7 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Record
 
 SHARED_VARIABLES = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-"""The environment variables that workers get from the driver. Ray itself sets the other two, which
-choose GPUs.
-"""
+"""The environment variables that workers get from the driver. Ray sets the two that choose GPUs."""
 
 
 class Worker:
@@ -139,8 +137,7 @@ class Worker:
         self._stack.enter_context(self._sampler)
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
-        # The plan, with the most tokens of an answer, stays with the driver. The usual request has
-        # the same number.
+        # The plan stays with the driver, but the usual request has the plan's `max_new_tokens`.
         max_new_tokens = opening.requests[0].max_new_tokens
         work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)  # same for all samples
         silent_progress = Progress(lambda text: None)  # shows nothing

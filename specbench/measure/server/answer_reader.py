@@ -80,7 +80,7 @@ class AnswerReader(Struct):
             name, _, content = line.removeprefix(BOM_UTF8).partition(b":")
             content = content.strip().removeprefix(BOM_UTF8)
             if name == b"data" and content and content != b"[DONE]":
-                self.num_events += self._take(content)  # True (1) with text, tokens, an end token
+                self.num_events += self._take(content)  # 1 with text, tokens or an end token
             elif name == b"error" and content:  # llama.cpp's name of a line with an error
                 raise RequestFailed(f"The server reported an error: {_shown(content)}")
         if self.num_events > num_events_before:

@@ -140,7 +140,7 @@ class Engine:
     """A Python package that contains the engine, used if no executable is installed."""
     launcher: ModuleType | None = None
     """A script that serves a model with the engine in the wheel, and takes the engine's flags. Its
-    `refusal` is why a user's arguments cannot be passed, and `free_flags` lists flags that can.
+    `refusal` says why a user's arguments cannot be passed, and `free_flags` lists allowed flags.
     """
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that it needs, unless the user has set them."""

@@ -99,7 +99,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
     method = engine.methods[choice.name]
-    allowed = [NUM_TOKENS]  # names of options; this is the most tokens of a draft
+    allowed = [NUM_TOKENS]  # names of options; all methods have this one
     if method.weights:  # it reads draft weights
         allowed.append(WEIGHTS)
     if method.scopes:  # the user can choose how long the method remembers tokens

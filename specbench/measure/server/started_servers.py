@@ -39,7 +39,7 @@ class _ServerState:
     server: OpenServer | None = None
     """The running server; None if it does not run."""
     num_starts: int = 0
-    """The starts since a block last found the server alive, including the start of that server."""
+    """Starts in a row. The count goes back to 1 when the server has survived a block."""
     failure: str = ""
     """The reason to give when it is not started again."""
 

@@ -83,7 +83,7 @@ class StartedSetup(ServedSetup):
     no_checkpoint: tuple[str, ...] = ()
     """Methods without draft weights for the model."""
     refused: tuple[str, ...] = ()
-    """Warnings about methods that were left out, as the engine or its version cannot run them."""
+    """Warnings about methods left out because the engine or its version cannot run them."""
 
     @property
     def title(self) -> str:

@@ -69,7 +69,7 @@ METHODS: dict[str, EngineMethod] = {
 chains, because they draft other tokens when there are several requests at once.
 """
 _NGRAM_SIZE = 3
-"""The length in tokens of the n-gram that is looked up. It is PLD's longest."""
+"""The length in tokens of the n-gram that is looked up, as long as PLD's longest."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
 """Flags for float32 weights. Without them, flash attention and the cache stay in float16."""
