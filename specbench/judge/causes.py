@@ -1,4 +1,7 @@
-"""Settings in which two sides (a method's answers in a run) differ, and the factors they move."""
+"""Find the settings in which two sides of an explanation differ, and the factors that they change.
+
+A side has a method's answers in a run.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ _ARITHMETICS = {
     "rates": "quotient of mean tokens/s",
     "ratios": "mean of the questions' quotients",
 }
-"""The averages from which printed numbers are made, in words."""
+"""Ways to average a printed number, in words."""
 
 
 class Setting(NamedTuple):

@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 _SUITE = "specbench check"
 """The name of a suite, or its first words."""
 _COUNTED = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
-"""The names of a suite's counts, and the paths of the elements that are counted."""
+"""Name of a suite's count -> path of the elements that it counts."""
 
 
 def to_json(runs: Sequence[CheckedRun], kind: str) -> str:

@@ -27,7 +27,7 @@ is unknown.
 _EXPLAINED = ("speedup", "tokens/s")
 """The numbers that can be explained. The first one that all sides have is explained."""
 _INSIDE = "averaging, counting, prompts, cost and prefill"
-"""The factors in the rest, in words. Only answers can separate them."""
+"""The factors in the rest, in words. Only the answers of a run can separate them."""
 
 
 class BoundedFactor(NamedTuple):

@@ -60,7 +60,7 @@ class ExplainedSide:
     """The run, at one load."""
     key: SideKey
     pairs: AnswerPairs
-    """The method's answers that count, each with vanilla's to the same request if that counts."""
+    """The method's answers that count, each with vanilla's answer if `pairs.has_baseline`."""
     measured: Mapping[str, FloatArray]
     """Name in words -> measured lengths of prompts or answers, or sizes of drafts [requests]."""
     phases: Mapping[str, float]
@@ -183,7 +183,7 @@ def make_side(
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Blocks count only for a throughput. Otherwise no part of a block's seconds is known.
+    # Only a throughput is made from the seconds of blocks.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],

@@ -109,7 +109,7 @@ class GateResult:
 
     @property
     def _noise_text(self) -> str:
-        """The end of a sentence, on the noise of the machine in the tests of speed."""
+        """The end of a sentence, which says how the tests of speed take noise into account."""
         if self.no_speed:
             return ""
         if self.num_baselines > 1:

@@ -69,7 +69,7 @@ class SiteRow:
     is_alone: bool = False
     """The speedup differs from 1 on its own, but not after correcting for all tests."""
     num_samples: int | None = None
-    """Prompts from which the numbers are made."""
+    """Number of prompts that the numbers cover."""
     threads: int | None = None
     """Number of CPU threads, which is a setting of the run."""
     run: int | None = None

@@ -34,8 +34,8 @@ class Line(NamedTuple):
 
 BLANK = Line("")
 Part: TypeAlias = Line | Table | TextTable | tuple[Note, ...]
-"""A part of a page: a line of text, a table of numbers or of texts, or notes. Below a table of
-numbers is a blank line.
+"""A part of a page: a line of text, a table of numbers or of texts, or notes. A blank line
+follows each table of numbers.
 """
 
 

@@ -56,7 +56,9 @@ def is_number_given() -> bool:
 
 
 def thread_counts() -> list[int]:
-    """The numbers of threads worth trying: powers of two, one per physical core, and all usable."""
+    """The numbers of threads worth trying: powers of two, and the numbers of physical cores and of
+    logical processors that this process may use.
+    """
     import psutil
 
     num_usable = usable_threads() or 1

@@ -88,7 +88,7 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Numbers of an answer from a server, besides its times. None stands for an unknown number."""
+    """Numbers that only a server's answer has. None stands for an unknown number."""
 
     began_s: float
     """Seconds from the start of the block to the request."""

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias, TypeVar
 
 BASELINE = "vanilla"
-"""The method that speedups compare with."""
+"""The method that speedups are relative to."""
 
 Scope = Literal["request", "run"]
 """Lifetime of a method's memory: one request, or all requests of a pass."""

@@ -13,7 +13,7 @@ from specbench.types import Record, RecordKey, Request
 
 @dataclass(frozen=True)
 class RemoteSetup:
-    """The fields that a run's setup on a cluster shares with a worker's report about it."""
+    """The fields that a run's setup on a cluster and the report of a worker have in common."""
 
     about: SetupInfo
     """The setup's part of the header, with a machine of the cluster as its environment."""

@@ -189,7 +189,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     actors = tuple(actors_by_start[start] for start in starts)
     try:
         reports = ray.get([actor.report.remote() for actor in actors])
-    # The worker's process ended, or has no place. A UserError of `report` is not caught here.
+    # The worker's process ended, or found no place. A UserError of `report` is not caught here.
     except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
         raise UserError(
             f"A worker could not start: {reason_of(error)}",

@@ -10,9 +10,9 @@ from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed, StreamProtocol
 
 MOST_LINE = 16 * 2**20
-"""The most bytes of an event. No event needs so many."""
+"""The most bytes of an event. No event needs that many."""
 MOST_BYTES = 2**30
-"""The most bytes of an answer. No answer needs so many."""
+"""The most bytes of an answer. No answer needs that many."""
 _LONGEST_TOKEN = 256
 """The most characters that a token may have."""
 _SHOWN = 120

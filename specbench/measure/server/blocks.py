@@ -110,8 +110,9 @@ def block_header(
 ) -> BlockHeader:
     """The header of a block that was measured.
 
-    `records` are its new records. The others, `num_before`, come from earlier parts of the run.
-    `client_s` are CPU seconds of the client. `counters` has the growth of the server's counters.
+    `records` are its new records. The header's `num_before` counts those from earlier parts of the
+    run. `client_s` are CPU seconds of the client. `counters` has the growth of the server's
+    counters.
     """
     first = block.first
     return BlockHeader(

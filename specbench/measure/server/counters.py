@@ -16,7 +16,7 @@ from specbench.measure.server.engine import load_engine
 from specbench.types import Record
 
 SETTLE_S = 0.05
-"""Seconds in which a server can update its counters."""
+"""Seconds that a server may take to update its counters."""
 _POLL_S = 0.005
 """Seconds between two readings of counters that are not up to date."""
 
@@ -44,7 +44,7 @@ def read_counters(text: str) -> dict[str, float]:
     for metric, labels, number in _SAMPLE.findall(text):
         counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
         if counter == "accepted_at":  # has a metric per position of a draft, from 0 in the label
-            position = _POSITION.search(labels)  # a match, whose group 1 is the position
+            position = _POSITION.search(labels)  # group 1 of a match is the position
             counter = f"accepted_at_{int(position[1]) + 1}" if position else None  # from 1
         if counter:
             counters[counter] = counters.get(counter, 0.0) + float(number)

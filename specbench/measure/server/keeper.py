@@ -16,9 +16,9 @@ import time
 import psutil
 
 WAIT_S = 10.0
-"""Seconds that processes have to end before they are killed."""
+"""Seconds that processes may take to end. Then they are killed."""
 _POLL_S = 0.02
-"""Seconds between two checks whether processes have ended."""
+"""Seconds between two checks for ended processes."""
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from specbench.errors import printable
 from specbench.machine.threads import without_waiting
 
 END_S = 30.0
-"""Seconds that the keeper has to end a server before the keeper is killed."""
+"""Seconds that the keeper may take to end a server. Then the keeper is killed."""
 _KEEPER = Path(__file__).with_name("keeper.py")
 _NUM_LINES_SHOWN = 5
 """Number of the last lines of a log that a message shows."""

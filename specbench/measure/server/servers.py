@@ -19,7 +19,7 @@ from specbench.measure.server.stream import Answer, ChatRequest
 DEATH_S = 3.0
 """Seconds after which a process that no longer answers, but has not ended, counts as hanging."""
 _POLL_S = 0.02
-"""Seconds between two checks whether a process has ended."""
+"""Seconds between two checks of a process."""
 _LATEST = 64
 """The number of a server's latest prompts that are kept."""
 

@@ -21,7 +21,7 @@ from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.stream import RequestFailed
 
 START_S = 900.0
-"""Seconds that an engine has to load and compile a model."""
+"""Seconds that an engine may take to load and compile a model."""
 MOST_STARTS = 2
 """The most starts of a server in a row: an engine that dies is started once more."""
 _READY_POLL_S = 0.2
