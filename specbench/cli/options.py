@@ -145,7 +145,7 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
             in_call = {name: values.pop(name) for name in Call.__struct_fields__ if name in values}
             for name, value in in_call.items():
                 by_parameter[name].check(value)
-            if in_call.get("offline"):  # for libraries that ask the Hub themselves
+            if in_call.get("offline"):  # some libraries ask the Hub themselves
                 os.environ["HF_HUB_OFFLINE"] = "1"
             gathered = {"values": values, "call": Call(**in_call), "given": given}
             command(

@@ -90,7 +90,7 @@ class Comparison:
                 # An array in `units` has a number per pass or run: the log speed of a side or,
                 # within one run, the log ratio. It is NaN if most requests are missing.
                 nums_complete += [int(np.isfinite(log_speeds).sum()) for log_speeds in ratio.units]
-        scope = self.repetition.scope  # with the number of passes or runs that both sides have
+        scope = self.repetition.scope  # `number` counts the passes or runs that both sides have
         if not nums_complete:
             return scope
         return scope._replace(number=max(1, min(nums_complete)))

@@ -241,7 +241,7 @@ def _explanation(
     if not all(side.pairs.requests for side in sides):
         return None
     pairs = [side.pairs for side in sides]
-    if (step_unit := _step_unit(sides)) == READINGS:  # then `reading_s` is known on all sides
+    if (step_unit := _step_unit(sides)) == READINGS:  # all sides have a `reading_s`
         pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
     subject, reference = sides[0], sides[1] if len(sides) > 1 else None
     if reference is None:

@@ -102,7 +102,7 @@ class TickSampler(Sampler):
         for name, ticks in self._ticks.items():
             if joules := growth.get(name):
                 ticks.append(joules)
-        self._latest |= now  # a counter that is missing now adds its energy later
+        self._latest |= now  # a counter that is missing now keeps its last reading
 
     @property
     def joules(self) -> float:

@@ -244,7 +244,7 @@ class ClusterBackend:
         remedy = "Another worker repeats" if is_repeated else "No other worker tries"
         prompt_id = job.sample.prompt.sample_id
         self._progress.message(f"{worker_name} is lost: {reason} {remedy} {prompt_id}.")
-        self._submit(actor)  # to load its model again, if Ray can restart it
+        self._submit(actor)  # loads the model again, if Ray can restart the worker
         if is_repeated:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()

@@ -129,7 +129,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
             f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
             f"has {len(per_step)} with {sum(per_step)}."
         )
-    if counts.drafted_per_step is not None:  # a problem, too, if accepted tokens have no list
+    if counts.drafted_per_step is not None:  # accepted tokens need a list then, too
         yield from _drafted_problems(counts.drafted_per_step, per_step or ())
 
 

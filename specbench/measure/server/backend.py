@@ -192,7 +192,7 @@ class BlockRunner:
                 # Tokens that the server adds to our prompts, and our latest prompts.
                 offset=replace(server.properties.offset, sent_prompts=server.sent_prompts),
             )
-        except Exception as error:  # of a server, template or tokenizer; or an earlier turn failed
+        except Exception as error:  # the server, template, tokenizer or an earlier turn failed
             clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None  # the server no longer answers

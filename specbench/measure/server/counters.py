@@ -43,7 +43,7 @@ def read_counters(text: str) -> dict[str, float]:
     # `_SAMPLE` matches a line with a metric. `labels` is the text in its braces.
     for metric, labels, number in _SAMPLE.findall(text):
         counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
-        if counter == "accepted_at":  # has a metric per position of a draft, from 0 in the label
+        if counter == "accepted_at":  # its label has the position in the draft, from 0
             position = _POSITION.search(labels)  # group 1 of a match is the position
             counter = f"accepted_at_{int(position[1]) + 1}" if position else None  # from 1
         if counter:

@@ -46,7 +46,7 @@ def main() -> int:
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     while child.poll() is None and not stop.wait(_POLL_S):
         pass
-    status = child.poll()  # None if it still runs, and is ended now
+    status = child.poll()  # None if it still runs
     end_all(child.pid)  # with the processes that it started
     return 1 if status is None else status
 

@@ -217,7 +217,7 @@ async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
         try:
             await client.get("/v1/models")
         except RequestFailed as failure:
-            if failure.wants_key:  # it is ready, and SPECBENCH_API_KEY is not its key
+            if failure.wants_key:  # it is ready, but needs another key
                 raise
             await asyncio.sleep(_READY_POLL_S)
         else:
