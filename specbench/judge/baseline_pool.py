@@ -209,8 +209,8 @@ def _check(
         status = "failed"
         phrase += f"; {rule.max_slowdown * 100:g} % is allowed"
     elif change > allowed_log or smallest_failing > slowdown_to_find:
-        # It is slower than allowed, but not significantly, or a slowdown that must be found would
-        # pass.
+        # The time rose by more than is allowed, but not significantly. Or the check would miss a
+        # slowdown that it has to find.
         status = "skipped"
         phrase = f"{CANNOT_TELL}: {phrase}"
     # The interval is at the test's level, and so wider than a 95 % interval.

@@ -1,7 +1,4 @@
-"""Find the settings in which two sides of an explanation differ, and the factors that they change.
-
-A side has a method's answers in a run.
-"""
+"""Find settings in which the sides of an explanation differ, and the factors that these change."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ async def find_server(
             context=context,
             has_counters=bool(counters),
             offset=offset,
-            # Drafts of the answer, as it counts them itself or as the counters do.
+            # The drafts of the answer, by its own counts or by the server's counters.
             num_drafts=max(answer_drafts(answer.counts), counted_drafts(growth)),
             is_lossy=await _is_lossy(client, software),
         )

@@ -164,7 +164,7 @@ def make_launches(
                 raise
             launches.refused.append(error.message)
             continue
-        # The method with its draft size from the file, and the file, or None if it adds nothing.
+        # The method with its draft size from the file, and the file (None if it adds nothing).
         sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
         engine_options = _engine_options(sized, method)
         num_tokens = num_tokens_of(sized, method)  # most tokens of a draft; 0: the method decides
