@@ -10,7 +10,6 @@ class WithHeadings:
     """A mixin for commands whose help has a heading for each group of options."""
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             is_option = param.param_type_name == "option"
