@@ -15,7 +15,7 @@ import msgspec
 from specbench.errors import UserError
 
 Row = tuple[int, int, int]
-"""The first and the last number of requests at once, both included, and the draft tokens."""
+"""The smallest and the largest number of requests at once, both included, and the draft tokens."""
 _ROWS = "[["
 """The beginning of a table's rows in JSON."""
 
@@ -38,8 +38,8 @@ def read_configuration(file: str) -> dict[str, Any]:
 def read_table(file: str) -> list[Row]:
     """The rows of a table of draft tokens by load, in order.
 
-    A row has the first and the last number of requests at once for which it holds, and the number
-    of draft tokens. `file` is the table's path, or the rows themselves in JSON.
+    A row has the smallest and the largest number of requests at once for which it holds, and the
+    number of draft tokens. `file` is the table's path, or the rows themselves in JSON.
 
     Raises:
         UserError: there is no such file, it has no rows, or a row is wrong: its first number is
