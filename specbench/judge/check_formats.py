@@ -74,8 +74,8 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     suites_seen = Counter[str]()  # by name
     for run in runs:
         suite_name = _SUITE if len(runs) == 1 else f"{_SUITE} {_clean(run.run)}"
-        name = _numbered(suite_name, suites_seen)
-        suite = ElementTree.SubElement(root, "testsuite", name=name)
+        suite_name = _numbered(suite_name, suites_seen)
+        suite = ElementTree.SubElement(root, "testsuite", name=suite_name)
         _add_properties(suite, run)
         cases_seen = defaultdict[str, Counter[str]](Counter)  # class -> cases so far, by name
         # The method is empty for a check of the whole run. Checks of one case are neighbours.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from hashlib import file_digest
+from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -171,16 +172,14 @@ def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
     """Yield each pair of a lossless method and a temperature for which the audit has no verdict.
 
     Methods that did not run because they had no checkpoint are left out, and so is the baseline if
-    there are other methods.
+    other methods ran.
     """
-    baseline = () if len(header.method_labels) == 1 else (BASELINE,)
-    for method in header.method_labels:
-        if method.spelling in (*baseline, *header.no_checkpoint) or not method.is_lossless:
-            continue
-        for temperature in header.spec.values.temperatures:
-            reason = audit.unjudged(method.spelling, temperature)
-            if reason:
-                yield Unjudged(f"{method.label} at T={temperature:g}", temperature, reason)
+    ran = [method for method in header.method_labels if method.spelling not in header.no_checkpoint]
+    judged = [method for method in ran if method.spelling != BASELINE] or ran
+    for method, temperature in product(judged, header.spec.values.temperatures):
+        reason = audit.unjudged(method.spelling, temperature) if method.is_lossless else ""
+        if reason:
+            yield Unjudged(f"{method.label} at T={temperature:g}", temperature, reason)
 
 
 def records_hash(folder: Path) -> str:

@@ -92,17 +92,18 @@ class TickSampler(Sampler):
 
     def __init__(self, meter: EnergyMeter, names: Iterable[str]) -> None:
         self._meter = meter
-        self._latest = meter.read()
+        self._latest = self._now = meter.read()
         self._ticks: dict[str, list[float]] = {name: [] for name in names}
 
     def sample(self) -> None:
         """Read the counters."""
-        now = self._meter.read()
-        growth = self._meter.growth(self._latest, now)
+        self._now = self._meter.read()
+        growth = self._meter.growth(self._latest, self._now)
         for name, ticks in self._ticks.items():
             if joules := growth.get(name):
                 ticks.append(joules)
-        self._latest |= now  # a counter that is missing now keeps its last reading
+        # A counter that is missing now keeps its last reading.
+        self._latest = self._latest | self._now
 
     @property
     def joules(self) -> float:
@@ -116,8 +117,8 @@ class TickSampler(Sampler):
 
     @property
     def still(self) -> list[str]:
-        """The counters that did not advance."""
-        return [name for name, ticks in self._ticks.items() if not ticks]
+        """The counters that did not advance, or that the last sample could not read."""
+        return [name for name, ticks in self._ticks.items() if not ticks or name not in self._now]
 
 
 @contextmanager

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 _SMALL_FILE_SUFFIXES = (".json", ".model", ".jinja", ".txt", ".gguf")
 """Suffixes of the files, besides the weights, whose hashes identify a checkpoint."""
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt",
+    "sentencepiece.bpe.model", "tekken.json",
+)  # fmt: skip
 """Names of tokenizer files. A folder with a tokenizer has at least one of them."""
 _LARGEST_SIZES = {
     "num_hidden_layers": 10_000, "n_layer": 10_000, "num_attention_heads": 2**16, "n_head": 2**16,

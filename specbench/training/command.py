@@ -104,7 +104,7 @@ Made by `specbench train {method}`. {about_training}
 
 {about_text}
 
-On the held-out examples, {_rates_text(rates)}.
+Measured on the held-out examples: {_rates_text(rates)}.
 """
 
 

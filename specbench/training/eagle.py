@@ -34,7 +34,7 @@ class EagleHead(VocabularyHead):
         self.to(self._embedding.device)
 
     def features(self, ids: Tensor, features: Tensor) -> Tensor:
-        """Extrapolate the features [rows, length, hidden]. Row t is for position t + 1."""
+        """Extrapolate the features [rows, length, hidden]. Entry t of a row: position t + 1."""
         next_ids = ahead(ids, 1)
         embedded = F.embedding(next_ids, self._embedding)  # [rows, length, hidden]
         features = features.to(embedded.dtype)

@@ -116,6 +116,9 @@ def test_ticks_are_the_changes_of_a_counter_and_missed_readings_are_made_up_for(
     ticks.sample()
     assert (ticks.joules, ticks.tick_j) == (200.0, 40.0)
     assert ticks.still == []
+    nvml.answers[COUNTER] = MISSING
+    ticks.sample()
+    assert ticks.still == ["GPU 0"], "the energy since its last reading is unknown"
 
 
 def test_memory_is_that_of_a_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

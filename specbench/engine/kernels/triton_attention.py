@@ -78,7 +78,10 @@ def attend_split(
 
 @triton.jit
 def _split_range(split, lowest, num_rows, BLOCK: tl.constexpr):
-    """The first row of a split, and the end of its rows. All rows from `lowest` on are split."""
+    """The first row of a split, and the end of its rows. All rows from `lowest` on are split.
+
+    A split may be empty: then its end is not above its begin.
+    """
     num_blocks = tl.cdiv(num_rows - lowest, BLOCK)
     blocks_per_split = tl.cdiv(num_blocks, tl.num_programs(2))
     rows_per_split = blocks_per_split * BLOCK
@@ -96,7 +99,7 @@ def _capped(scores, soft_cap):
 
 @triton.jit
 def _with_block(top, total, weighted_sums, scores, key_places, kv_width, is_in):
-    """The sums over all cache rows so far, extended by a block with scores [ROWS, BLOCK].
+    """The top and the sums of the split's rows so far, and of a block with scores [ROWS, BLOCK].
 
     A higher top shrinks the earlier weights by exp(old top - new top).
     """
@@ -132,19 +135,19 @@ def _masked(
 
 @triton.jit
 def join_splits(
-    parts, tops, totals, sinks, out, num_places, num_splits, num_heads,
+    parts, tops, totals, sinks, out, num_queries, num_splits, num_heads,
     HAS_SINKS: tl.constexpr, DIM: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The attention's output for a query, joined from the results of its splits.
 
-    There are `num_places` queries, one per row and query head. `sinks` [num_heads] are the scores
+    There are `num_queries` queries, one per row and query head. `sinks` [num_heads] are the scores
     of keys without a value.
     """
     query = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, DIM)
     is_in = splits < num_splits
-    at = splits.to(tl.int64) * num_places + query
+    at = splits.to(tl.int64) * num_queries + query
     follow(EARLY)
     top = tl.load(tops + at, mask=is_in, other=float("-inf"))  # [SPLITS]
     highest = tl.max(top)

@@ -151,7 +151,7 @@ def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) 
         gate_up = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
         if experts.gate_up_bias is not None:
             gate_up += experts.gate_up_bias[:, None]
-        # inner [experts, rows, inner] -> outputs [experts, rows, hidden]
+        # gated [experts, rows, inner size] -> outputs [experts, rows, hidden]
         outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)
         if experts.down_bias is not None:
             outputs += experts.down_bias[:, None]

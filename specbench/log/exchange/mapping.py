@@ -213,7 +213,7 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
         decode_s=amount("decode_s"),
         imported=counts,
     )
-    return record if error in ("", "0", "False") else failed(record, error)
+    return record if error.casefold() in ("", "0", "0.0", "false") else failed(record, error)
 
 
 def _rows(mapping: FileMapping, source: SourceFile) -> Iterator[Scopes]:
@@ -295,6 +295,6 @@ def _number(scopes: Scopes, column: Column) -> float | None:
     if field is None:
         return column.default if isinstance(column.default, float) else None
     try:
-        return finite(str(field.content)) * column.scale
+        return finite(str(float(field.content) * column.scale))
     except ValueError as error:
         raise field.error(f"{column.path}: expected a number, found {field.content!r}") from error

@@ -113,8 +113,8 @@ def _energy_alone(
 
     `energy` names the method and the temperature. `complete` completes a request with the method.
     `sampler` reads the counters: it has the `joules` in total, the joules per tick (`tick_j`), and
-    the names of counters that did not advance (`still`). If the energy is unknown or too coarse,
-    the result has the reason (`absent`) instead of joules.
+    the names of counters that did not advance or could not be read (`still`). If the energy is
+    unknown or too coarse, the result has the reason (`absent`) instead of joules.
     """
     began_s = outer_clock()
     num_tokens = 0
@@ -128,7 +128,7 @@ def _energy_alone(
     sampler.sample()  # the last reading
     reason = ""
     if sampler.still:
-        reason = f"the counter stood still: {', '.join(sampler.still)}"
+        reason = f"the counter stood still or was lost: {', '.join(sampler.still)}"
     elif 2 * sampler.tick_j > MOST_OF_TICKS * sampler.joules:  # the readings are too coarse
         limit_text = f"{100 * MOST_OF_TICKS:.0f} % of {sampler.joules:.0f} J"
         reason = f"two ticks of {sampler.tick_j:.3g} J are more than {limit_text}"

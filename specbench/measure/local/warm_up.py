@@ -84,8 +84,9 @@ def _capture(
 ) -> dict[str, str]:
     """Run the steps of all drafters in sequences of up to `max_tokens` tokens.
 
-    At most `num_new` of these tokens are generated. Returns a warning by label where a drafter
-    fails. Its samples may pass nevertheless.
+    At most `num_new` of these tokens are generated. `samplings` has one entry per temperature of
+    the run. Returns a warning by label for each drafter that fails. The method's samples may pass
+    nevertheless.
     """
     from specbench.engine.graphs.capture import capture_graphs
 

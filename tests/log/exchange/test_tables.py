@@ -186,10 +186,11 @@ total_s = { path = "seconds" }
 error = { path = "error" }
 """)
     good = {"tokens": 5, "seconds": 1.0, "error": False}
-    rows = [good, {"tokens": 3, "seconds": 2.0, "error": "cut off"}]
+    rows = [good, good | {"error": "false"}, {"tokens": 3, "seconds": 2.0, "error": "cut off"}]
     answers = write_lines(tmp_path / "answers.jsonl", *rows)
-    answer, failure = imported(tmp_path, f"m={answers}", mapping=read_mapping(path)).records
-    assert (answer.is_ok, answer.num_tokens) == (True, 5)
+    records = imported(tmp_path, f"m={answers}", mapping=read_mapping(path)).records
+    answer, second_answer, failure = records
+    assert answer.is_ok and answer.num_tokens == second_answer.num_tokens == 5
     assert (failure.is_ok, failure.num_tokens, failure.error) == (False, 0, "cut off")
     assert failure.imported and failure.imported.published_tokens == 3
     write_lines(answers, good | {"accepted": -3})
