@@ -55,7 +55,7 @@ def _cause(explanation: Explanation, factor: str) -> str:
 
 
 def main(folder: Path, num_runs: int = NUM_RUNS) -> None:
-    """Print each false claim, the number of pairs with one, and the claims about differing runs."""
+    """Print false claims, the number of pairs that have one, and the claims about other pairs."""
     runs = [
         run_of(folder / f"equal-{number:02}", f"{ARGUMENTS} --method {METHODS}")
         for number in range(num_runs)

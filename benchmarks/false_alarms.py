@@ -32,7 +32,7 @@ ARGUMENTS = "--model tiny --limit 2 --repeats 2 --temperature 0,1"
 
 
 def honest_run(folder: Path, number: int) -> Run:
-    """The run of all methods that has this number."""
+    """Run `number` of all methods, made if it is missing."""
     num_tokens = 1 if number % 4 == 3 else 24
     arguments = f"{ARGUMENTS} --max-new-tokens {num_tokens} --seed {number}"
     return run_of(folder / f"run-{number:02}", arguments, is_busy=number % 2 == 1)

@@ -4,11 +4,11 @@
 
 It simulates pairs of runs with nine methods and six tasks. The time of each completion has noise
 with a spread of 5 %, and every fiftieth completion takes a third longer. The times of a whole run
-drift by 1 %. Equal pairs differ by noise alone, and in 1 % of the greedy answers, as near-ties do.
-In slow pairs, one method is 10 % slower in one of the two runs.
+drift by 1 %. Equal pairs differ only by noise, and in 1 % of their greedy answers, as if near-ties
+had flipped. In slow pairs, one method is 10 % slower in one of the two runs.
 
-If no loss is allowed, any number that is slightly worse counts as a regression. Equal pairs for
-this limit do not drift, so every alarm is false, and the share of alarms is the error rate.
+If no loss is allowed, any number that is slightly worse counts as a regression. Equal pairs are
+then simulated without drift, so every alarm is false, and the share of alarms is the error rate.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python -m benchmarks.kernels [CAPABILITY ...]
 
 It compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16. By
-default it compiles for compute capability 8.0, 8.6, 8.9, 9.0 and 10.0. From 9.0 on, launches are
-early. It prints registers per thread, bytes of stack (spilled registers), shared memory per
-program, and the number of programs that a processor holds at once. It fails if a kernel does not
-compile, needs too much shared memory or spills more than allowed, or if a processor holds fewer
-programs than planned.
+default it compiles for compute capability 8.0, 8.6, 8.9, 9.0 and 10.0. From 9.0 on, kernels are
+compiled for early launches. It prints registers per thread, bytes of stack (spilled registers),
+shared memory per program, and the number of programs that a processor holds at once. It fails if a
+kernel does not compile, needs too much shared memory or spills more than allowed, or if a processor
+holds fewer programs than planned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROCESSORS = {
     "8.0": (164, 163, 64), "8.6": (100, 99, 48), "8.9": (100, 99, 48), "9.0": (228, 227, 64),
     "10.0": (228, 227, 64), "12.0": (100, 99, 48),
 }  # fmt: skip
-"""By capability, the maxima of a processor's shared memory (KiB), a program's, and the warps."""
+"""Limits by capability: KiB of shared memory per processor and per program, warps per processor."""
 
 
 def main(capabilities: list[str]) -> int:

@@ -15,7 +15,8 @@ def draft_chain(
     """Draft a chain of `count` tokens after `missing` [n]. The last of `missing` is the root.
 
     `draw` is called `count` times: with `missing`, then with each draft token except the last. It
-    runs the draft model over these tokens, and returns a token and a row like `draw_next`.
+    runs the draft model over these tokens, and returns a token and a row, as
+    `draw_next` does.
     """
     tokens = [missing[-1:]]
     rows: list[Tensor] = []

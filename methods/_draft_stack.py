@@ -259,7 +259,6 @@ class DraftStack:
 def _layer(
     checkpoint: Checkpoint, name: str, config: LlamaConfig, input_size: int, ops: Ops
 ) -> FusedLayer:
-    """The decoder layer of this name."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     query_width = config.num_attention_heads * dim
     kv_width = config.num_key_value_heads * dim

@@ -33,7 +33,7 @@ INERT = {
         speculators_version""",
     "vLLM": "num_lookahead_tokens num_speculative_tokens",
 }
-"""Fields that have no effect on a head's results, by their first publisher."""
+"""Fields that have no effect on a head's results, grouped by their first publisher."""
 
 READ = """
     architectures attention_bias bias draft_vocab_size eagle_fc_bias head_dim hidden_act

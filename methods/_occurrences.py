@@ -28,8 +28,8 @@ class Occurrences:
     def ends(self, context: Sequence[int]) -> Iterator[list[int]]:
         """Yield the ends of all occurrences of the last 1, 2, 3, ... tokens of `context`.
 
-        An end is the position after an occurrence, in ascending order. An occurrence may end the
-        text, so an end may be the text's length. Stops when nothing matches.
+        An end is the position after an occurrence: the text's length if the occurrence ends the
+        text. Each list of ends is in ascending order. Stops when nothing matches.
         """
         token_ids = self.token_ids
         ends = [position + 1 for position in self._positions.get(context[-1], ())]

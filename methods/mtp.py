@@ -38,7 +38,7 @@ class MtpModel(FeatureModel):
     """The decoder layer that a checkpoint has after the target's own layers. It reads pairs.
 
     The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]).
-    The layer's normed output is the next pair's feature, and gives the logits by the target's head.
+    The layer's normed output is the next pair's feature. The target's head turns it into logits.
     """
 
     needs = Needs(hidden=True, all_prompt_positions=True)

@@ -1,4 +1,4 @@
-"""Token Recycling: a table of every token's latest best successors is drafted as a static tree."""
+"""Token Recycling: a static tree is drafted from a table of each token's latest best successors."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -143,7 +143,7 @@ class Recycling(Drafter):
         self._ops = target.execution.ops
         self._fill = target.execution.wrap(self._table.fill)
         self._learn = self._table.learn
-        if not context.skipped_depth:  # otherwise steps have many sizes, captured too late
+        if not context.skipped_depth:  # otherwise steps have too many sizes to capture in time
             self._learn = target.execution.wrap(self._table.learn)
 
     def start(self, state: State, prefill: Forward) -> None:

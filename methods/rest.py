@@ -92,7 +92,6 @@ class Rest(Drafter):
 
 
 def _num_distinct(path: Tokens) -> int:
-    """Number of distinct tokens on a path."""
     return len(set(path))
 
 

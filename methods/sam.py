@@ -138,9 +138,10 @@ class SamDecoding(Drafter):
         self._other.forget()
 
     def bytes_read(self, num_nodes: int) -> float:
-        """The other drafter's bytes, if a tree has one of its sizes. Otherwise the step is a copy.
+        """Bytes that the other drafter reads in a step over `num_nodes` nodes.
 
-        In a copied step, a draft model still reads the tokens, but its head is not used.
+        If none of its trees has this size, the step is a copy. EAGLE's layers then still read the
+        tokens, but its head is not used.
         """
         if num_nodes in self._other.tree_sizes:
             return self._other.bytes_read(num_nodes)

@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 
 _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}
-"""Comparison of a goal -> its operator, of the value and the bound."""
+"""The operator of each comparison. It is called with the value and the bound."""
 GOAL_CARD = "H100"
 """The card that goals in milliseconds are for. Goals that are shares hold for any card."""
 

@@ -26,13 +26,16 @@ TESTS = {
         "--ignore=tests/engine/kernels",
     ),
 }  # fmt: skip
-"""pytest's arguments for each row of tests: of captures, and of races of overlapped launches."""
+"""pytest's arguments for each row of tests.
+
+They test graph captures, and races between overlapped launches.
+"""
 SELECTED = "(gpu or kernels) and not (compile or native)"
-"""Expression of pytest's -k for the tests that need a GPU, and the tests of kernels that use it."""
+"""Expression of pytest's -k: tests that need a GPU, and tests of kernels that can run on one."""
 TASK = ("gsm8k",)
 """The task of the runs that only explain other runs."""
 RECORDED_PROMPTS = 4
-"""Prompts per task of the run to record: 28 answers per method already give 0.4 %."""
+"""Prompts per task of the run to record: 28 answers per method narrow intervals to 0.4 %."""
 METHODS = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
     "recycling", "sam", "suffix",

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(plan_text(make_plan(missing, given.plan, min(CALL_S, given.seconds))))
         return 0
     output.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: it ends the row too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, also ends the row
     with closing(LineFile(log)) as file:
         _run(rows, file, settings, given.seconds)
     done = read_rows(log, settings)

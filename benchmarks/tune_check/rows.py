@@ -24,12 +24,12 @@ from specbench.tune.replay import replay
 
 @dataclass(frozen=True)
 class Sweep:
-    """Settings with their weights, as found from a profile, and the run that measured them."""
+    """Settings with the profile and cost model to predict them, and the run that measured them."""
 
     profile: Profile
     model: CostModel
     weighed: Mapping[str, DataFrame]
-    """The weights of each setting's costs, a row per sample."""
+    """For each setting, how often it and vanilla pay each cost. A row is a sample."""
     run: Run
 
     @cached_property

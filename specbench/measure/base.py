@@ -68,7 +68,7 @@ class BackendInfo:
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """The headers by label of methods with settings from the warm-up, a tune, a file or a run."""
+    """Headers, by label, of methods with settings from the warm-up, a tune, a file or a run."""
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)

@@ -192,7 +192,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     # Vanilla without options is the baseline. With options it is a method like the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [_entered(BASELINE), *methods]
-    methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla's False is first
+    methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla first
     return _Wanted(methods, broken)
 
 

@@ -80,7 +80,7 @@ class RowTimes(NamedTuple):
     """The times of the target's steps at one prompt length, with one number of threads."""
 
     ratios: FloatArray
-    """The time of a step / the time of vanilla's steps beside it, by `grids.STEP_ROWS` [rows]."""
+    """Time of a step / time of vanilla's steps beside it, for each of `grids.STEP_ROWS` [rows]."""
     vanilla_s: float
     """The seconds of a step of vanilla."""
 

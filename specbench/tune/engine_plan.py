@@ -19,7 +19,7 @@ from specbench.types import ProfileKind, Sampling
 Say = Callable[[str], None]
 """A function that receives a line of text."""
 SEEDS = 3
-"""The number of answers to each prompt above temperature 0, since one is only one of many."""
+"""The number of answers to each prompt above temperature 0, where answers differ."""
 
 
 class EnginePlan(NamedTuple):

@@ -17,7 +17,7 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""All settings of a method are predicted for at least this many answers, if there are so many."""
+"""Every setting of a method is predicted for at least this many answers, or for all if fewer."""
 NUM_KEPT = 12
 """This many of the fastest settings are then predicted for all answers of the first half."""
 NUM_BEST = 2

@@ -142,7 +142,7 @@ def _step_costs(report: Report) -> Table:
     }
 
     def levels(method: MethodResults) -> str:
-        """Return the deepest level with an accepted token of a fixed tree, or "" for others."""
+        """Return the deepest level of a fixed tree with an accepted token; "" for other trees."""
         is_fixed = len({*nodes_of_steps[method.method]}) == 1
         lengths = chain(source.metrics.pooled(method.method, block.temperature).accept_histogram)
         return str(max(lengths) - 1) if is_fixed and method.method != BASELINE else ""

@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "sam:other=eagle3": grids.SHIPPED_SAM_TREES,
     "suffix": _CHAINS,
 }
-"""Settings of each method besides the paper's. All of them keep the options in its name."""
+"""Settings of each method besides the paper's. Options in a key apply to all its settings."""
 
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:

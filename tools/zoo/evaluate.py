@@ -97,7 +97,7 @@ def _figures(model: LoadedModel, dialogues: list[Dialogue]) -> dict[str, float]:
 
 
 def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
-    """Return the model's greedy answers to the turns of a chat, which read the earlier answers."""
+    """Return greedy answers to the turns of a chat. The model reads its own earlier answers."""
     chat: list[dict[str, str]] = []
     generations = []
     for turn in dialogue.turns:

@@ -24,7 +24,7 @@ def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[D
 
 @cache
 def bundled_requests() -> frozenset[str]:
-    """Return first requests that training leaves out. All bundled prompts' are among them."""
+    """Return first requests that training leaves out, including those of all bundled prompts."""
     return frozenset(
         dialogue.turns[0].user
         for family in FAMILIES

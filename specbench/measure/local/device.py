@@ -181,7 +181,6 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
 
 
 def _gpus(numbers: range) -> Device:
-    """The device of the GPUs with these numbers."""
     first_gpu, last_gpu = numbers[0], numbers[-1]
     return Device(f"cuda:{first_gpu}" + (f"-{last_gpu}" if last_gpu != first_gpu else ""))
 

@@ -95,7 +95,7 @@ class EngineBackend:
         # Measurements for the header. A continued run keeps the energies that it has.
         self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
-        self._num_late_before = 0  # late CUDA graphs up to the end of this warm-up
+        self._num_late_before = 0  # number of late CUDA graphs when the warm-up ended
         self._stopwatch: Stopwatch | None = None  # times the phases of steps if --phases is given
         self._sampler: GpuSampler | None = None  # None if not metered, or without a GPU's driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
@@ -209,8 +209,8 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, the reason why a method's steps cannot be graphs, or None. And by label, a
-            # warning if a method's graphs could not all be captured.
+            # Both are by label: the reason why a method's steps cannot be graphs, or None; and a
+            # warning for each method whose graphs could not all be captured.
             reasons, warnings = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         # A method without a pace has failed, and its samples will say why.

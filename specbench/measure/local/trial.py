@@ -15,7 +15,7 @@ FAR = 1.5
 FAR_STEPS = 7
 """Steps that must be timed with both numbers of threads before FAR applies."""
 HOPELESS = 10.0
-"""Like FAR, but for much slower numbers, which are dropped after HOPELESS_STEPS already."""
+"""Like FAR, but for much slower numbers, which are dropped after only HOPELESS_STEPS steps."""
 HOPELESS_STEPS = 2
 """Steps that must be timed with both numbers of threads before HOPELESS applies."""
 MAX_STEPS = 200
@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def medians(self) -> dict[int, float]:
-        """The median seconds of a step, by each number of threads that was tried."""
+        """The median seconds of a step, for each number of threads that was tried."""
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:

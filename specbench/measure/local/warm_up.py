@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, the reason why a method's steps cannot be graphs, or None. And by label, a
+        Two mappings by label: the reason why a method's steps cannot be graphs, or None; and a
         warning for each method whose graphs could not all be captured.
     """
     execution = target.execution

@@ -137,7 +137,8 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
     """
     for method in methods:
         options = method.options
-        size_text = options.size_text()  # such as "50 nodes, 6 levels"; "" if it depends on nothing
+        # Such as "50 nodes, 6 levels"; "" if drafts do not depend on the target's size.
+        size_text = options.size_text()
         if not size_text or num_parameters is None:
             continue
         # Without options of the user, a method has the paper's tree for this target.

@@ -162,9 +162,9 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     """Choose plain decoding or one of the draft sizes at a load.
 
     The choice is the smallest size that is about as fast as the fastest size: its throughput is at
-    least NOT_WORSE times the fastest size's, and two equal servers may differ as much. Plain
-    decoding counts as the smallest size. A size is left out if it shares no task and pass with
-    plain decoding. `blocks` has only those in which every request was answered, without an
+    least NOT_WORSE times the fastest size's, and the two differ no more than equal servers may.
+    Plain decoding counts as the smallest size. A size is left out if it shares no task and pass
+    with plain decoding. `blocks` has only those in which every request was answered, without an
     interruption.
 
     Args:

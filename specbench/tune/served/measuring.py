@@ -110,5 +110,4 @@ def _acceptance(
 
 
 def _sizes(methods: Sequence[TunedMethod]) -> list[DraftSize]:
-    """List the sizes of all methods."""
     return [size for method in methods for size in method.sizes]

@@ -1,7 +1,8 @@
 """Predict the speed of each draft size by load, from acceptance and the times of steps.
 
-A step with a draft of K tokens emits the accepted ones and one more. Let a_i be the share of drafts
-whose first i tokens are all accepted, and steps/s the rate of all requests together at a load:
+A step with a draft of K tokens emits the accepted tokens and one more. Let a_i be the share of
+drafts whose first i tokens are all accepted, and steps/s the rate of all requests together at a
+load:
 
     tokens/s = steps/s * (1 + a_1 + ... + a_K)
 

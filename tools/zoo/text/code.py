@@ -49,7 +49,7 @@ def sample_code(rng: random.Random) -> Dialogue:
 
 
 def _filtered(rng: random.Random, kind: str) -> Dialogue:
-    """Write a function that changes the elements of a list which pass a test."""
+    """Write a function that filters the elements of a list, and may change them."""
     is_numbers = kind == "numbers"
     test = rng.choice(NUMBER_TESTS if is_numbers else WORD_TESTS)
     change = rng.choice(NUMBER_MAPS if is_numbers else WORD_MAPS)

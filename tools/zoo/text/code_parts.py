@@ -62,7 +62,7 @@ def code_dialogue(
 
 
 def _commented(rng: random.Random, body: list[str]) -> list[str]:
-    """Put a comment above some lines of the body that explains them."""
+    """Put a comment above some lines of the body, to explain them."""
     lines = []
     for line in body:
         code = line.lstrip()
@@ -90,7 +90,7 @@ def either(rng: random.Random, name: str, share: float, **slots: str) -> str:
 
 
 def joined(*words: str) -> str:
-    """Join the words that are not empty to one name."""
+    """Join the words that are not empty into one name."""
     return "_".join(word for word in words if word)
 
 
