@@ -27,7 +27,7 @@ from benchmarks.kernel_cases import CASES, Case, I
 from specbench.errors import reason_of
 
 ALIGNED = ("size", "stride", "num_out", "inner", "kv_width")
-"""Endings of the names of arguments that are multiples of 16. The compiler is told so."""
+"""Endings of the names of arguments that the compiler may take as multiples of 16."""
 
 REGISTERS = 65536
 PROCESSORS = {

@@ -43,7 +43,7 @@ PASSED_TESTS = Figures("log.txt", r"\b[1-9]\d* passed")
 class Row:
     """A run if it has a `spec`, or else a command, in which "{}" stands for the row's folder.
 
-    `settles` is the purpose of the row, which usually takes `usual_s` seconds. A command begins
+    `settles` says what the row is for. The row usually takes `usual_s` seconds. A command begins
     only if the call has that much time left.
     """
 
@@ -144,5 +144,5 @@ def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, A
     """The last line of each row that ran with these settings, by the row's name."""
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     lines = text.splitlines(keepends=True)
-    ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not half a line
+    ended = [json.loads(line) for line in lines if line.endswith("\n")]  # drops a half-written line
     return {row["row"]: row for row in ended if row["settings"] == [*settings]}

@@ -32,7 +32,7 @@ ERROR_NAMES = (
     "due to the cost curve",
     "of the MAT on the same prompts",
 )
-"""Names in the table of the four numbers in `Row.errors`."""
+"""The table's names for the four numbers in `Row.errors`."""
 
 
 def table_lines(sweep: Sweep, rows: Sequence[Row]) -> list[str]:

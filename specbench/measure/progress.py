@@ -164,7 +164,7 @@ def _sample_name(record: Record) -> str:
     the first pass, temperature 0 and the load are left out.
     """
     key = record.key
-    # The prompt's id may begin with the name of its task already.
+    # The prompt's id may already begin with the name of its task.
     has_task = key.sample_id.startswith(f"{key.task}/")
     words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]
     if key.turn:

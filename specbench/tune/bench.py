@@ -29,8 +29,9 @@ from specbench.tune.timed import EnoughSteps, TimedDrafter, Turn, TurnDrafter
 from specbench.types import Request
 
 VANILLA_STEPS = 3
-"""The number of steps of vanilla before and after each turn, with which the turn is compared. All
-steps of a turn compute the same number of rows.
+"""The number of steps of vanilla before and after each turn. The turn is compared with these steps.
+
+All steps of a turn compute the same number of rows.
 """
 STEPS_PER_TURN = 4
 """The number of steps of a turn. The first is left out, so the median is over three."""

@@ -28,7 +28,7 @@ class EnginePlan(NamedTuple):
     plan: Plan
     """The prompts to complete."""
     setup: EngineSetup
-    """The setup of the plan, with the type that plans of the engine have."""
+    """The plan's setup, typed as one of the engine in this process."""
     is_offline: bool = False
     """True if no network may be used."""
 

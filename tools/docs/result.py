@@ -97,7 +97,7 @@ def table_of(report: Report) -> str:
 
 
 def _speedups(report: Report) -> Table:
-    """Return mean speedups, with decoding alone, MAT and tasks at the first temperature."""
+    """Return the table of mean speedups. Its other columns are for the first temperature."""
     columns = (
         *(Column(f"Mean, T={block.temperature:g}") for block in report.blocks),
         Column("Decode only"),

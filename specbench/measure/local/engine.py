@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from specbench.measure.local.fingerprint import Fingerprint
 
 PRIMING_TOKENS = 3
-"""The prefill's token and two of steps. A draft model prefills in the first step, too."""
+"""One token from the prefill and two from steps. A draft model prefills in the first step."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -148,7 +148,7 @@ class EngineBackend:
         The backend opened at `began_s` on the outer clock. The longer the run took, the more
         weights may be read.
         """
-        with suppress(RuntimeError):  # if the device failed, the run has an error to show already
+        with suppress(RuntimeError):  # if the device failed, the run already has an error
             if fingerprint:
                 self._info.weights_print = fingerprint.compared(outer_clock() - began_s)
             if self._info.roofline:  # the memory's bandwidth was measured before the run

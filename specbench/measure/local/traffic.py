@@ -54,7 +54,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
     ]
     unread_share = 1 - num_chosen / num_experts  # share of experts that a step of one row skips
     target_bytes = pass_bytes(target.model)  # bytes of weights that a step reads
-    num_block_bytes = block_bytes(target.device, target_bytes)  # of a block, read to time memory
+    num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
         bandwidth_bytes_per_s=bandwidth(target.device, num_block_bytes),
         block_bytes=num_block_bytes,

@@ -23,7 +23,7 @@ class SuiteResult:
     runs: tuple[Run, ...]
     """The finished runs."""
     failures: dict[str, str]
-    """The reasons why the other runs failed, by the name of their folders."""
+    """The reasons why the other runs failed, by folder name."""
 
 
 def run_suite(

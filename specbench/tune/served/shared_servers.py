@@ -25,7 +25,7 @@ from specbench.tune.served.draft_size import DraftSize
 from specbench.types import Request
 
 _FIELD = "speculative.n_max"
-"""The field of a request with the most tokens of a draft."""
+"""The request field that limits the number of draft tokens."""
 
 
 def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
