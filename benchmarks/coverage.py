@@ -8,7 +8,7 @@ estimated as in reports. They are ratios of sums, with a bootstrap over prompts,
 runs as random effects. The ranking has corrected tests, which use the variances of the intervals.
 
 The output has three shares. The first is the share of intervals of the mean speedup that cover 1.
-The others are the share of runs in which a colour claims that any method differs from vanilla, and
+The others are the share of runs in which a colour claims that some method differs from vanilla, and
 the share in which the sentence claims that the fastest method differs from another.
 """
 

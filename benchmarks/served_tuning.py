@@ -133,7 +133,7 @@ class SimulatedBench:
     def _block(
         self, size: DraftSize, load: int, task: str, pass_number: int, answer_tokens: int
     ) -> BlockHeader:
-        """A block of NUM_ANSWERS answers. Acceptance is drawn, the number of steps is the mean."""
+        """A block of NUM_ANSWERS answers. Acceptance is drawn; the number of steps is its mean."""
         num_tokens = size.num_tokens
         num_steps = round(NUM_ANSWERS * (answer_tokens - 1) / self.case.emitted(num_tokens))
         is_accepted = (

@@ -37,7 +37,7 @@ class FeatureModel:
         return self.stack.reserve(num_tokens)
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Join `rows` [n] of the captured states, side by side, to features [n, feature]."""
+        """Join `rows` [n] of the captured states, side by side, into features [n, feature]."""
         by_layer = [states.index_select(0, rows) for states in captured]  # [n, hidden] each
         return by_layer[0] if len(by_layer) == 1 else torch.cat(by_layer, -1)
 

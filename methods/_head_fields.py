@@ -88,7 +88,7 @@ _TENSOR_SWITCHES = {
 """Optional tensors, each with the fields that say whether the file has it."""
 
 _KINDS = ("dflare", "dflash", "domino", "dspark", "eagle", "hydra", "medusa", "mtp", "xpress")
-"""Kinds of heads. The name of an architecture contains one of them, apart from its case."""
+"""Kinds of heads. The name of an architecture contains one of them, in upper or lower case."""
 
 
 def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:

@@ -106,7 +106,7 @@ class Suffix(Drafter):
         return DraftTree(state.chain(best.token_ids).tokens, layout, layout.num_nodes)
 
     def _best(self, earlier: Occurrences, context: Sequence[int]) -> Draft:
-        """The draft with the highest score among matches of the end of `context` of any length."""
+        """The draft with the highest score, from all matches of the last tokens of `context`."""
         best = Draft([], [], 0.0)
         for length, ends in enumerate(earlier.ends(context[1:]), start=1):
             draft = self._draft(earlier.token_ids, ends, length)

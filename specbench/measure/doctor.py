@@ -245,7 +245,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`, with all
     # experts of a mixture), and the bytes of the last-level cache (`cache_bytes`, 0 if unknown).
     traffic = measure_traffic(target)
-    bandwidths = {  # bytes per second, by how they were measured; 0 if that is not possible
+    bandwidths = {  # bytes per second; 0 if they cannot be measured in this way
         "by reads": traffic.bandwidth_bytes_per_s,
         "by copies": traffic.copy_bytes_per_s,
         "by clock and bus width": traffic.nominal_bytes_per_s,

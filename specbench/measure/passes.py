@@ -17,7 +17,7 @@ OUR_PASSES = 3
 variation between passes.
 """
 MAX_PASSES = 20
-"""The default number of passes after which a run with --until-ci ends at the latest."""
+"""The most passes of a run with --until-ci, by default."""
 MIN_PASSES = 3
 """The fewest passes after which --until-ci may end a run. Fewer hardly show their variance."""
 _NOT_REACHED = "The goal of --until-ci was not reached"

@@ -103,7 +103,7 @@ class Bench:
     visits: list[Visit] = field(default_factory=list)
     """The visits of all sizes."""
     steps: list[FloatArray] = field(default_factory=list)
-    """Per block, a step of the target / vanilla's at the middle length [threads, lengths, rows]."""
+    """Per block: step time / vanilla's at the middle length [threads, lengths, rows]."""
     prefill: list[FloatArray] = field(default_factory=list)
     """Per block, the time of vanilla's prefill / vanilla's step at the same length [lengths]."""
     vanilla_s: list[float] = field(default_factory=list)

@@ -167,8 +167,8 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     """Make the requests whose steps are timed, the one with the shortest prompt first.
 
     There are three: for the plan's shortest prompt, the median one, and the longest one. The
-    longest is repeated up to the largest context of a step of the plan: the user's texts of a whole
-    chat, with all answers. All three are cut so that the timed steps still fit into the target's
+    longest is repeated up to the largest context in the plan: the user's texts of a whole chat,
+    with all answers. All three are cut so that the timed steps still fit into the target's
     context. If two prompts have equally many tokens, only one gets a request. No request ends at
     EOS.
 

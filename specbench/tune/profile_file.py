@@ -63,7 +63,7 @@ class ProfiledMethod(msgspec.Struct, frozen=True):
     has_fixed_size: bool
     """True if its drafts are not shorter at the end of an answer."""
     about: MethodHeader
-    """The method, with the options of the recorded drafts and its weights."""
+    """The method with its weights, and with the options of the recorded drafts."""
 
 
 class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):

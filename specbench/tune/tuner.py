@@ -50,7 +50,7 @@ CURVE_SHARE = 3
 _ANOTHER_FOLDER = "Give --out another folder."
 """The advice if a folder has parts of another tune."""
 CHANGED = 1.2
-"""The speed of the machine has changed if two times of a step of vanilla differ by this factor."""
+"""The machine's speed counts as changed if two times of vanilla's step differ by this factor."""
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
     "--settings auto will not use these settings. Repeat on an idle machine, with another --out."

@@ -40,7 +40,7 @@ NUM_STEPS = 7
 VANILLA_S = 1.5
 """Seconds of a trial for vanilla's number of threads. Its repetition takes as long again."""
 PREFILL_S = 1.0
-"""Seconds of a trial for the number of threads of prefills. Its repetition takes as long again."""
+"""Seconds of a trial for the threads that prefills use. Its repetition takes as long again."""
 METHODS_S = 2.5
 """Seconds of the trials for the methods' numbers of threads, all together. A trial's repetition
 takes as long again.

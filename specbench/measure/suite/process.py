@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from specbench.errors import SpecbenchError, UserError
 
 GRACE_S = 20.0
-"""Seconds until an interrupted process is killed, in which a run can write its header."""
+"""Seconds that an interrupted run has to write its header before its process is killed."""
 
 
 class Ended(NamedTuple):

@@ -58,7 +58,6 @@ class Suite:
     title: str
     """The title of the report."""
     runs: tuple[SuiteRun, ...]
-    """The runs."""
     is_apart: bool = False
     """True if each run has a separate process, and all take the settings that the first run
     chose.

@@ -37,7 +37,6 @@ class MeasuredSize:
     """A size, as measured at one load."""
 
     size: DraftSize
-    """The size."""
     tokens_per_s: float
     """The tokens/s of all requests together."""
     ratio: Estimate
@@ -87,7 +86,6 @@ class SizeFrom(NamedTuple):
     load: int
     """The number of requests at once from which the size applies."""
     size: DraftSize
-    """The size."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class MethodResult:
     """The choices for a method, by rising load."""
 
     method: TunedMethod
-    """The method."""
     acceptance: tuple[float, ...]
     """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if unused."""
     choices: tuple[LoadChoice, ...]

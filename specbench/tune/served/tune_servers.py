@@ -20,7 +20,7 @@ from specbench.tune.served.run_bench import RunBench
 LOADS = (1, 2, 4, 8)
 """The numbers of requests at once, unless the user gives others."""
 LEAST_PROMPTS = 8
-"""The fewest prompts per task without --limit. A larger load has one prompt per request at once."""
+"""The fewest prompts per task without --limit. More requests at once get a prompt each."""
 
 
 def tune_servers(
