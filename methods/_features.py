@@ -94,7 +94,7 @@ class PathDrafter(Drafter):
     def read_prompt(self, state: State, prefill: Forward, read: Function) -> None:
         """Call `read` with the states of the prompt's first n tokens, and the token after each [n].
 
-        The first draft reads the last token's states, so they are left out here. A recording reads
+        The first draft reads the last token's states, so they are left out here. A graph reads
         all padded states, and drafts overwrite the rows that are not committed.
         """
         num_prompt = state.num_committed

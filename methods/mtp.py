@@ -152,7 +152,7 @@ class Mtp(FeatureDrafter[MtpModel]):
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._num_tokens = count = options.num_tokens
         super().__init__(MtpModel(context), context, num_scratch=count, depth=count)
-        self._prompt_size = lambda _: None  # no recordings, because the layer counts on the host
+        self._prompt_size = lambda _: None  # no graphs, because the layer counts on the host
         self.tree_sizes = (1 + count,)
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -219,7 +219,7 @@ def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> 
 
 
 def _stacked_experts(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Stack the tensors of all experts to the weight `name` [experts, rows, columns]."""
+    """Stack the tensors of all experts into the weight `name` [experts, rows, columns]."""
     module, _, weight_name = name.partition(".experts.")
     num_experts, num_rows, num_columns = shape
     joined = ("gate_proj", "up_proj") if weight_name == "gate_up_proj" else (weight_name,)

@@ -77,7 +77,7 @@ class SpeculativeSampling(DraftModelDrafter):
         return draft_chain(missing, count, partial(self._draw, state.sampler), state.sampler)
 
     def _draw(self, sampler: Sampler, tokens: Tensor) -> Iterable[Tensor]:
-        """Append tokens to the draft model and draw the next one, in one recording if possible."""
+        """Append tokens to the draft model and draw the next one, in one CUDA graph if possible."""
         model = self._model
         if not model.cache.length or not model.has_recorded_steps:
             return self._drawn(model.extend(tokens)[None], sampler=sampler)

@@ -294,7 +294,6 @@ class _Timed(NamedTuple, Generic[T]):
 
 
 def _timed(call: Callable[..., T], *arguments: Any) -> _Timed[T]:
-    """Call a function, and time it."""
     began = time.perf_counter()
     result = call(*arguments)
     return _Timed(time.perf_counter() - began, result)

@@ -110,7 +110,7 @@ def select_methods(
     Raises:
         UserError: no named method has weights, or two methods have the same label.
     """
-    card = spec.card  # the model's
+    card = spec.card
     running: list[RunMethod] = []
     missing: list[RunMethod] = []  # methods without weights
     errors: list[CheckpointError] = []

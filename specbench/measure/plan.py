@@ -134,7 +134,7 @@ def check_early(spec: RunSpec) -> None:
     pick_dtype(card, spec.dtype, "cpu")  # raises for an unknown dtype
     check_template(spec.template)  # raises for an unknown chat template
     if is_folder:
-        check_own_template(spec.template, card, Path(card.repo))  # the folder's, if it is used
+        check_own_template(spec.template, card, Path(card.repo))  # the folder's template, if used
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:

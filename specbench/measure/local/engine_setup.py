@@ -233,7 +233,7 @@ def _setup(
         CheckpointError: files of the model or of methods are missing or damaged.
         TooLarge: the model does not fit on the device.
     """
-    card = spec.card  # the model's
+    card = spec.card
     check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # raises TooLarge
 
     def check_shape() -> None:  # raises TooLarge before anything is downloaded
