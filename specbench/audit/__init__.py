@@ -1,1 +1,1 @@
-"""Audits for `specbench audit`, which test if the outputs of a run or a method are lossless."""
+"""Audits for `specbench audit`, which test whether the outputs of a run or method are lossless."""

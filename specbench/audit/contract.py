@@ -36,7 +36,7 @@ NUM_TOKENS = {
     Sampling(1.8): 1500,
     Sampling(0.3): 500,
 }
-"""Least number of tokens to draw with each sampling setting."""
+"""Minimum number of tokens to draw with each sampling setting."""
 NUM_OUTCOMES = 20_000
 """Number of times that the acceptance rule is run, over all small trees together."""
 MOST_MAT_RATIO = 2.0
@@ -66,7 +66,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         for drafter in drafters
         for prompt, num_first_steps in zip(subject.prompts, num_steps, strict=True)
     )
-    num_repeated = 2 * len(subject.prompts)  # by two drafters
+    num_repeated = 2 * len(subject.prompts)  # each prompt with both drafters
     unit = "answers in fewer steps"
     yield counted("steps on repeated prompts", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:
@@ -160,7 +160,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
     # The next four numbers leave out draft tokens for which the budget has no room beside the
     # target's own token.
-    num_planted = num_refused = 0  # right tokens in the trees, and those that were not accepted
+    num_planted = num_rejected = 0  # right tokens in the trees, and those that were rejected
     deepest_tree = deepest_accepted = 0  # most levels below the root of a tree, or in a path
     logits: list[LogitNumbers] = []  # differences from a plain forward's logits, per answer
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]
@@ -176,8 +176,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         # Accepted draft tokens of each step: all emitted tokens but the last. The last one is the
         # target's own, or a draft token after which the budget ends.
         accepted_by_step = [num_emitted - 1 for num_emitted in completion.accept_lengths]
-        num_planted += sum(drafter.num_planted)  # has one entry per step
-        num_refused += sum(
+        num_planted += sum(drafter.num_planted)  # one entry per step
+        num_rejected += sum(
             max(0, num_right - num_accepted)
             for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True)
         )
@@ -185,7 +185,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest_tree = max([deepest_tree, *drafter.depths])  # one depth per step
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield counted("planted draft tokens", num=len(prompts), num_wrong=num_wrong)
-    yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="draft tokens")
+    yield counted(PLANTED, num=num_planted, num_wrong=num_rejected, unit="draft tokens")
     yield counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
     yield from _logit_tests(logits, subject, "planted")  # their names end with "planted"
 
@@ -282,7 +282,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         announced_trees = drafter.trees_to_record(subject.budget, sampler)
         announced_sizes = {padded_size(tree.num_nodes) for tree in announced_trees}
         if drafter.has_fixed_size:  # every tree has the same size, whichever it is
-            num_wrong = max(len(drafted_sizes) - 1, 0)  # there may be no sizes
+            num_wrong = max(len(drafted_sizes) - 1, 0)  # 0 if nothing was drafted
         else:  # trees are padded to an announced size
             num_wrong = len({*map(padded_size, drafted_sizes)} - announced_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"

@@ -72,7 +72,7 @@ class WatchedDrafter(WrappedDrafter):
 
 
 def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> DraftNumbers:
-    """Numbers that show if draft tokens were drawn from the distributions q that they claim.
+    """Numbers that show whether draft tokens were drawn from the distributions q that they claim.
 
     All tokens of the vocabulary are laid end to end on [0, 1). Each takes a stretch as long as its
     probability. In one order the likeliest token comes first, and equally likely tokens share a

@@ -1,4 +1,4 @@
-"""Numbers that show if tokens were drawn from the target's distribution and if logits were right.
+"""Numbers that show whether tokens are draws from the target's distribution, and logits right.
 
 The reference is one plain forward of the model over prompt and answer, without the engine's
 cache, masks or kernels. A watched drafter keeps the tree of each step and the target's logits along
@@ -124,7 +124,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
     if top_k:  # 0: all tokens are kept
-        # by ten times the slack, as a share of top-k, but at least by one token
+        # Add a share of top-k that is ten times the slack, but at least one token.
         top_k += max(1, round(10 * slack * top_k))
     return replace(sampling, top_p=min(1.0, sampling.top_p + slack), top_k=top_k)
 

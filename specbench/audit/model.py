@@ -48,7 +48,7 @@ _NO_SERVER = {
 }
 """Default values of the server options, so that the engine in this process runs instead."""
 _RESTORE = "Restore them as they were, or make the run again."
-_outcomes = cache(rule_outcomes)  # since several methods have the same rule
+_outcomes = cache(rule_outcomes)  # several methods share a rule
 
 
 class RunModel:
@@ -85,7 +85,7 @@ class RunModel:
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,  # vanilla is always loaded
-            "until_ci": None,  # a goal of the run, which vanilla alone cannot reach
+            "until_ci": None,  # needs speedups, which vanilla alone does not have
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
             "trace": False,  # an audit does not need the confidence of drafts

@@ -56,8 +56,8 @@ class TokenNumbers(Columns):
     surprise_third: Array
     """The third central moment of the surprise if the token is drawn from p."""
     rank: Array
-    """The mass of the likelier tokens plus half of the token's own. 1/2 is expected, and stands for
-    a token that p rules out.
+    """The mass of the likelier tokens plus half of the token's own. Its expected value is 1/2,
+    which also stands for a token that p rules out.
     """
     rank_variance: Array
     """The variance of the rank if the token is drawn from p."""
@@ -72,7 +72,7 @@ class TokenNumbers(Columns):
     """
     middle: Array
     """The middle of the token's stretch of [0, 1); 1/2 if p rules the token out. If the token is
-    drawn from p, the variance is that of the rank.
+    drawn from p, the middle has the variance of the rank.
     """
     tail: Array
     """The mass of all tokens that are at most as likely; 1 if only rounding allows the token."""

@@ -10,7 +10,7 @@ from specbench.analysis.records import RecordTable
 from specbench.types import Record
 
 _GOLDEN = (np.sqrt(5) - 1) / 2
-"""0.618...: any number of its multiples, mod 1, fills [0, 1) evenly."""
+"""0.618...: its multiples, mod 1, fill [0, 1) evenly, however many are taken."""
 
 Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
 """Temperature -> method -> its measured records."""

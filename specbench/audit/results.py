@@ -130,7 +130,7 @@ class Audit:
     device: str = ""
     """The audit's device; empty if no model was needed."""
     unjudged: tuple[str, ...] = ()
-    """Texts on requested methods without a verdict, each with the reason."""
+    """Texts about requested methods without a verdict, each with the reason."""
 
     @property
     def statuses(self) -> frozenset[AuditStatus]:

@@ -1,4 +1,4 @@
-"""Audit a run: test if its outputs are lossless, and examine those that are not.
+"""Audit a run: test whether its outputs are lossless, and examine those that are not.
 
 `greedy` examines answers at temperature 0 that differ from vanilla's. `white_box` tests logits,
 drafts, tokens and rules at every temperature. The model is loaded only if there is something to
@@ -128,7 +128,7 @@ def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, .
     Methods without a verdict on sampled answers are named only in full audits.
     """
     labels_by_reason: dict[str, list[str]] = {}
-    for unjudged in find_unjudged(to_stored(audit, 0), header):  # 0: records do not matter here
+    for unjudged in find_unjudged(to_stored(audit, 0), header):  # 0: the count is not used
         if is_full or not unjudged.temperature:
             labels_by_reason.setdefault(unjudged.reason, []).append(unjudged.label)
     return tuple(f"{', '.join(labels)}: {reason}" for reason, labels in labels_by_reason.items())

@@ -25,9 +25,9 @@ from specbench.types import Completion, Request
 NUM_PROMPTS = 4
 """Number of prompts in most tests. The shortest unseen prompts are taken."""
 LONG = 150
-"""Least number of tokens of a long prompt."""
+"""A prompt counts as long if it has at least this many tokens."""
 NUM_TASK_PROMPTS = 8
-"""Number of prompts of each task. From these, equally many unseen prompts are made. Eight are
+"""Number of prompts per task. The same number of unseen prompts is made from them. Eight are
 enough to find a method that knows two of six tasks.
 """
 
@@ -54,7 +54,7 @@ class Subject:
     eos_ids: frozenset[int] = frozenset()
     """End tokens of the model. An answer that a method knows in advance would end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)
-    """The sampled tokens of the tests so far at temperature 1."""
+    """The tokens sampled at temperature 1 in the tests so far."""
 
     @cached_property
     def drafter(self) -> Drafter:

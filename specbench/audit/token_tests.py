@@ -16,13 +16,13 @@ from specbench.log.audit import AuditTest
 POWER = 0.8
 """Share of audits that find an error as large as `smallest_tv`."""
 _MAX_SKEW = 0.5
-"""Largest skewness of a sum that is tested. With a larger one, too few tokens are uncertain."""
+"""Largest skewness of a sum that is tested. A more skewed sum has too few uncertain tokens."""
 _SURE = 0.9
 """The draw hardly depends on chance if the likeliest token is more probable than this."""
 _LEAST = 50
-"""Fewest draws, or pairs of draws, for a test."""
+"""Minimum number of draws, or of pairs of draws, for a test."""
 _FIXED = 1 - 1e-6
-"""A draft token with a larger probability was not drawn but chosen."""
+"""A draft token with a probability above this was chosen, not drawn."""
 _MASS_SLACK = 1e-3
 """Largest distance of the sum of q from 1."""
 

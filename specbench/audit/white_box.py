@@ -32,7 +32,7 @@ from specbench.log.header import RunHeader
 from specbench.types import Record, Request
 
 LONGEST = 256
-"""Most tokens of an answer that is drawn anew."""
+"""Maximum number of tokens of a newly drawn answer."""
 CHAINS = (1, 8, 32)
 """Sizes of the chains whose rounding sets the allowed deviation of logits."""
 NUM_CALIBRATED = 4
@@ -74,7 +74,7 @@ class Effort:
     num_tokens: int = 2000
     """Tokens per method and temperature. With 0, only recorded greedy answers are compared."""
     power: float | None = None
-    """Total variation that the tests should find. More tokens are drawn if this needs them."""
+    """Total variation that the tests should find. If necessary, more tokens are drawn."""
     num_outcomes: int = 40_000
     """Number of times that each acceptance rule is run, over all small trees together."""
 
@@ -97,7 +97,7 @@ class _Tester:
     def __init__(
         self, records: Records, header: RunHeader, model: RunModel, effort: Effort, parts: Parts
     ) -> None:
-        """Take what an audit tests, and how much of it.
+        """Take the records, the model and the size of an audit.
 
         Args:
             records: the run's measured records, by temperature and then by method.

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MOST_AMOUNT = 1e10
-"""The most seconds, joules, degrees or requests per second in a line of `samples.jsonl`. 1e10
-seconds are 317 years, which is more than any time since 1970.
+"""The largest number of seconds, joules, degrees or requests per second in a line of
+`samples.jsonl`. 1e10 seconds are 317 years, which is more than any time since 1970.
 """
 _MOST_IN_HEADER = 2.0**63
 """The largest number in `run.json`, which also has bytes, bytes per second and seeds."""

@@ -57,7 +57,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     """The tests of one method at one temperature."""
 
     method: str
-    """Method."""
+    """Method with the options that were given."""
     temperature: float
     """Sampling temperature of the run."""
     level: float
@@ -80,7 +80,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     fault: str = ""
     """Error that stopped the method. Absent if there was none."""
     tests: tuple[AuditTest, ...] = ()
-    """Tests."""
+    """Tests of the method's answers."""
 
     @property
     def failures(self) -> tuple[AuditTest, ...]:
@@ -150,8 +150,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     @property
     def smallest_tv(self) -> float | None:
-        """The largest value of any method. In every method, the audit would find a difference
-        that is larger than this.
+        """The largest value of any method. The audit would find a difference larger than this in
+        every method.
         """
         variations = [audit.smallest_tv for audit in self.results if audit.smallest_tv]
         return max(variations, default=None)

@@ -31,13 +31,13 @@ class HookTimes(Struct, frozen=True, omit_defaults=True):
     forget_s: float = 0.0
     """Seconds of `forget`, which runs before each pass."""
     untimed_s: float = 0.0
-    """Seconds of untimed completions in the warm-up, and of those that prime samples on a GPU."""
+    """Seconds of completions that are not samples, in the warm-up or to load GPU kernels."""
     untimed_steps: int = 0
     """Steps of the untimed completions."""
     untimed_prefills: int = 0
     """Prefills of the untimed completions."""
     num_runs: int = 1
-    """Runs in which the method worked. Absent if it is 1, as it is unless runs were merged."""
+    """Runs whose times are added up here. Absent if it is 1, as in every run that is not merged."""
 
 
 class WeightsPrint(Struct, frozen=True):
@@ -61,7 +61,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     """The memory bandwidth, and the bytes that a step reads."""
 
     bandwidth_bytes_per_s: float
-    """Measured memory bandwidth, which is the largest sample."""
+    """Memory bandwidth: the largest of the measured values."""
     cache_bytes: int
     """Size of the last-level cache; 0 if unknown."""
     target_bytes: int
@@ -158,7 +158,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     software: str
     """Name and version of the software, or `unknown` if the server does not report them."""
     model: str
-    """Name of the model at the server."""
+    """Name of the model on the server."""
     protocol: str
     """Protocol of the requests: completions, chat, or a protocol of the engine."""
     sends_token_ids: bool = False
@@ -229,15 +229,16 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     """The requests of one method on one task at one load, measured together."""
 
     method: str
-    """Method."""
+    """Method with the options that were given."""
     temperature: float
     """Sampling temperature."""
     task: str
-    """Task."""
+    """Name of the task."""
     repeat: int
     """Pass over the prompts."""
     duration_s: float
-    """Seconds in which a request was in flight. At a given rate, all seconds until the last token.
+    """Seconds during which a request was in flight. At a request rate, the seconds from the start
+    of the block to the end of its last request.
     """
     num_requests: int
     """Requests of the block."""
@@ -281,12 +282,12 @@ class WorkerHeader(Struct, frozen=True, omit_defaults=True):
     environment: Environment
     """Hardware and software of that machine."""
     preparation: Preparation | None = None
-    """Times before its first sample."""
+    """Times before the worker's first sample."""
     threads: Threads | None = None
-    """Its CPU threads."""
+    """CPU threads of the worker."""
     roofline: RooflineHeader | None = None
-    """Its memory traffic."""
+    """Memory traffic of the worker."""
     gpu: GpuUse | None = None
-    """Its GPU during the run. Absent on a CPU."""
+    """The worker's GPU during the run. Absent on a CPU."""
     cpu: CpuUse | None = None
-    """Its processor during the run."""
+    """The worker's processor during the run."""

@@ -18,7 +18,7 @@ class Difference:
     """A field in which two runs differ, with both values as text."""
 
     what: str
-    """Name of the field for readers."""
+    """Name under which readers see the field."""
     first: str
     """Value in the first run."""
     second: str
@@ -28,7 +28,7 @@ class Difference:
     role: Role
     """Role of the field."""
     method: str = ""
-    """The method whose name ends `what`, or an empty text."""
+    """The method named at the end of `what`, or an empty text."""
     options: tuple[str, ...] = ()
     """The changed options of the method, such as "num_tokens 5 -> 3". Empty for other fields."""
 
@@ -51,8 +51,7 @@ def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeade
 
 
 def change_lines(differences: Iterable[Difference]) -> list[str]:
-    """The differences as lines that lead from the first run to the second, such as "dtype: float32
-    -> bfloat16".
+    """The changes from the first run to the second as lines, such as "dtype: float32 -> bfloat16".
 
     The line for a method's options does not name the field, as in "sps: num_tokens 5 -> 3". If a
     field changes in the same way for several methods, they share a line, such as "execution of 11

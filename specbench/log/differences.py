@@ -68,9 +68,9 @@ class _Field(NamedTuple):
     role: Role = "note"
     """Role of the field, or of its part if the field has none."""
     what: str = ""
-    """Name of the field for readers, or an empty text."""
+    """Name under which readers see the field, or an empty text."""
     method: str = ""
-    """The method whose name ends `what`, or an empty text."""
+    """The method named at the end of `what`, or an empty text."""
 
 
 _MISSING: Any = object()

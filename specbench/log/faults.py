@@ -65,7 +65,7 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
     over the prompts (`repeat`, from 0) and so on.
     """
     run_seed = header.spec.values.seed
-    budget = header.spec.values.max_new_tokens  # most tokens of an answer; None if unknown
+    budget = header.spec.values.max_new_tokens  # maximum tokens of an answer; None if unknown
     eos_ids = {  # the end tokens at which answers of this run stopped
         record.token_ids[-1]
         for record in records
@@ -127,8 +127,9 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
     """Yield a sentence for each contradiction between the end of an answer and its stop reason, and
     one if the answer continues after an end token.
 
-    `eos_ids` are the end tokens, and `budget` is the most tokens of an answer, None if unknown. A
-    stop reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
+    `eos_ids` are the end tokens. `budget` is the maximum number of tokens of an answer, None if
+    unknown. A stop reason is "eos" (an end token), "budget", or "length" (the end of the model's
+    context).
     """
     reason = record.stop_reason
     if reason is None:

@@ -17,7 +17,7 @@ from specbench.errors import RunFolderError
 
 _MACHINE = platform.node().encode(errors="replace")
 _LONGEST_NAME = 150
-"""The most bytes of a file's name that the names of its scratch files repeat."""
+"""The names of scratch files repeat at most this many bytes of the file's name."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of the system for a full disk, a full quota and a file that is too large."""
 REPEAT = "repeat the command"
@@ -166,7 +166,7 @@ def scratch_files(path: Path) -> list[Path]:
 
 
 def _scratch_prefix(path: Path) -> str:
-    """The start of the names of a file's scratch files, with a hash of its name and the machine."""
+    """The prefix of a file's scratch files, with a hash of the file's name and the machine."""
     name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
     return f".{name}.{crc32(path.name.encode(errors='replace') + _MACHINE):08x}-"
 

@@ -60,7 +60,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     is_original: bool = False
     """True if the prompts are bundled and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Ids of earlier prompts, by the ids of prompts with the same text. Absent if none."""
+    """For each id of a prompt that repeats an earlier text, the earlier id. Absent if none."""
 
     @property
     def is_imitation(self) -> bool:
@@ -85,21 +85,21 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     id: str
     """Name of that run's folder."""
     created: str
-    """Its start in UTC, ISO 8601."""
+    """Start of that run in UTC, ISO 8601."""
     num_records: int
-    """Number of its records."""
+    """Number of that run's records."""
     environment: Environment
-    """Its hardware and software."""
+    """Hardware and software of that run."""
     uid: str = ""
-    """Random id of its measurements. Absent if it had none."""
+    """Random id of that run's measurements. Absent if it had none."""
     finished: str | None = None
-    """Its end in UTC, ISO 8601. Absent if it has none."""
+    """End of that run in UTC, ISO 8601. Absent if it has none."""
     command: tuple[str, ...] = ()
-    """Arguments of its command."""
+    """Arguments of that run's command."""
     gpu: GpuUse | None = None
-    """Its GPU during that run. Absent on a CPU."""
+    """GPU during that run. Absent on a CPU."""
     cpu: CpuUse | None = None
-    """Its processor. Absent if not sampled."""
+    """Processor during that run. Absent if not sampled."""
 
 
 class RunHeader(Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     command: Annotated[tuple[str, ...], role("note")] = ()
     """Arguments of the command."""
     spec: SpecHeader
-    """Values of the run."""
+    """Options of the run."""
     environment: Annotated[Environment, role("machine")]
     """Hardware and software at the start."""
     segments: Annotated[tuple[Segment, ...], role("note")] = ()
@@ -271,7 +271,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         return [*UNTOLD, *model, *(f"spec.{option}" for option in options)]
 
     def refuse_import(self, refused: Refused) -> None:
-        """Raise UserError if the run is imported, because imported runs cannot be `refused`."""
+        """Raise UserError if the run is imported. `refused` names the action, such as "merged"."""
         if self.imported:
             raise UserError(
                 f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",

@@ -37,17 +37,17 @@ class ImportedFile(Struct, frozen=True, omit_defaults=True):
     """A file that answers were read from."""
 
     method: str
-    """Method of its answers."""
+    """Method that gave the answers."""
     name: str
     """Name of the file without folders."""
     sha256: str
-    """Hash."""
+    """Hash of the file."""
     bytes: int
-    """Size."""
+    """Size of the file."""
     format: str
     """Format, recognised by the content of the file."""
     tool: str
-    """Tool that wrote it."""
+    """Tool that wrote the file."""
     version: str = UNKNOWN
     """Version of the tool. Absent if unknown."""
 
@@ -90,7 +90,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     """The source of an imported run: the files, and the publisher's rules and numbers."""
 
     files: tuple[ImportedFile, ...]
-    """Its files, in the order of the command."""
+    """Imported files, in the order of the command."""
     counting: dict[str, str]
     """Counting rule by method."""
     arithmetic: str

@@ -32,7 +32,7 @@ class RecordCheck:
         server, both are 0.
         """
         spec_values = header.spec.values  # the run's options
-        self._budget = spec_values.max_new_tokens  # most tokens of an answer; None if unknown
+        self._budget = spec_values.max_new_tokens  # maximum tokens of an answer; None if unknown
         self._repeats = spec_values.repeats or 1  # passes over all prompts
         # All loads of the run: numbers of requests at once, and rates per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
@@ -112,10 +112,10 @@ class RecordCheck:
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """Yield a sentence, beginning with a field's name, for each contradiction in an answer's line.
 
-    `budget` is the most tokens of an answer, None if unknown. `accept_lengths` has the tokens that
-    each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree with its
-    root [steps]. `token_ends`, which may be empty, has the ends of the tokens in the text [tokens].
-    `serving` has a server's numbers, and is None for the engine in this process.
+    `budget` is the maximum number of tokens of an answer, None if unknown. `accept_lengths` has the
+    tokens that each step emitted [steps]. `num_nodes` has the nodes of each step's tree, root
+    included [steps], and `token_ends` the ends of the tokens in the text [tokens]. Both may be
+    empty. `serving` has a server's numbers, and is None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
     # A server that sends only text counts its tokens; `token_ids` is then the text tokenised by us.

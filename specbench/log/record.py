@@ -90,8 +90,8 @@ class RecordLine(
     token_ends: tuple[Whole, ...] = ()
     """Number of characters of the text up to the end of each token. Absent if unknown."""
     num_paused: Whole = 0
-    """Attempts in which the machine paused, only in older runs. If it is 1, the times are those of
-    the second attempt.
+    """Attempts during which the machine paused. Only older runs have it. If it is 1, the times are
+    those of the second attempt.
     """
     is_paused: bool = False
     """True if the machine paused, so that the times are not valid."""
@@ -106,9 +106,9 @@ class RecordLine(
     for servers.
     """
     origin: str = ""
-    """Id of the run from which it was merged. Absent if it was not merged."""
+    """Id of the run that the record was merged from. Absent if it was not merged."""
     worker: str = ""
-    """Worker that completed it. Absent without --ray."""
+    """Worker that completed the request. Absent without --ray."""
 
 
 class ImportedLine(

@@ -38,7 +38,7 @@ HEADER = "run.json"
 TRACE = "trace.jsonl"
 
 _MOST_SHOWN = 60
-"""The most characters of a wrong value that an error message shows."""
+"""Error messages show at most this many characters of a wrong value."""
 
 _decode_record = msgspec.json.Decoder(RecordLine).decode
 _decode_imported = msgspec.json.Decoder(ImportedLine).decode

@@ -16,23 +16,23 @@ COPIED = 1e-4
 honest pairs, the closest differ by 1.6e-3.
 """
 LEAST_COPIES = 2
-"""Fewest copied requests for which a pass counts as a copy of another."""
+"""A pass counts as a copy of another only if at least this many requests are copied."""
 LEAST_COPIED_SHARE = 0.05
-"""Smallest share of copied requests for which a pass counts as a copy of another. Among thousands
-of requests, a few have equal times by chance.
+"""A pass counts as a copy of another only if at least this share of the requests is copied. Among
+thousands of requests, a few have equal times by chance.
 """
 LEAST_TOKENS = 8
-"""Fewest tokens of an answer that takes long enough for its time to differ between passes."""
+"""Answers with fewer tokens take too little time for it to differ between passes."""
 MOST_TICK_S = 1e-4
 """The longest allowed tick of a clock in seconds. A clock with a longer tick is too coarse."""
 LEAST_TIMES = 8
-"""Fewest times from which the tick of a clock is computed."""
+"""Minimum number of times needed to compute the tick of a clock."""
 MOST_SLOWER = 3.0
 """Largest allowed ratio of a step's time to its time in the trial, relative to vanilla's ratio. In
 honest runs, the medians of this relative ratio are 0.9 to 1.5.
 """
 LEAST_ANSWERS = 8
-"""Fewest answers from which the time of a step is computed."""
+"""Minimum number of answers needed to compute the time of a step."""
 _NANOSECONDS = 10**9
 
 

@@ -102,7 +102,7 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     """Energy of a method while it alone repeated the run's prompts."""
 
     method: str
-    """Method."""
+    """Method with the options that were given."""
     temperature: float
     """Sampling temperature."""
     joules_per_token: float | None = None

@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2
-"""The number of samples per task that a page shows, which is small to keep the page small."""
+"""The number of samples per task on a page. It is small to keep the page small."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # CPU threads
     yield samples(run)  # samples and completions
-    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # one text, several ids
+    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # prompts with several ids
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # server's tokens - ours
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
     # True if nothing shows whether vanilla's server drafted.
@@ -64,7 +64,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "lossless", {"counts": _agreements(run)}  # completions that have vanilla's tokens
     if run.audit:  # the stored audit of the output, if there is one
         yield _audit(run.audit)
-    yield f"formula_{run.arithmetic}", {"changes": _formula(run)}  # if the other formula were used
+    yield f"formula_{run.arithmetic}", {"changes": _formula(run)}  # with the other formula
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
     yield "cpu_trees", slow_on_cpu(run)  # methods that are slower than vanilla on a CPU

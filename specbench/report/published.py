@@ -41,7 +41,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     """A source of published numbers."""
 
     key: str = ""
-    """The name of the file, without its ending."""
+    """The name of the file, without its extension."""
     name: str
     """A short name, such as "Spec-Bench"."""
     title: str
@@ -70,11 +70,11 @@ class PublishedValue(Struct, frozen=True):
     table: PublishedTable
     """The table."""
     model: str
-    """The model by specbench's name."""
+    """specbench's name for the model."""
     method: str
-    """The method by specbench's name, without options."""
+    """specbench's name for the method, without options."""
     task: str
-    """The task by specbench's name. "mean" is the publication's mean over its tasks. The name of a
+    """specbench's name for the task. "mean" is the publication's mean over its tasks. The name of a
     suite, such as "spec_bench", stands for all its questions together.
     """
     temperature: float

@@ -35,7 +35,7 @@ def _share_of_bound(method: MethodResults) -> str:
 
 
 _FAST = 1e12
-"""Read speeds from this many bytes/s on are shown in TB/s instead of GB/s."""
+"""Read speeds of at least this many bytes/s are shown in TB/s instead of GB/s."""
 
 
 def _figures(number: float) -> str:

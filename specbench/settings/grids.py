@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
 """The numbers of rows whose steps the warm-up of a run times, up to the run's largest draft. A tune
-also tries trees of these sizes. They are denser where one more row changes the speed most.
+also tries trees of these sizes. The sizes are closer together where one more row changes
+the speed most.
 """
 TILES = (4, 8, 16, 32, 64)
 """The numbers of rows that kernels compute at once. The time of a step jumps after each of them."""

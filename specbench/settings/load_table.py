@@ -1,7 +1,9 @@
 """Convert numbers of draft tokens by load to the forms that serving engines read.
 
-vLLM          [[1, 8, 4], [9, 64, 0]]     first and last request at once, both included
-TensorRT-LLM  {8: 4}                      last request at once; beyond the last row no drafts
+vLLM          [[1, 8, 4], [9, 64, 0]]     [first load, last load (included), draft tokens]
+TensorRT-LLM  {8: 4}                      {last load: draft tokens}; no drafts at larger loads
+
+A load is a number of requests at once.
 
 In vLLM a load between two rows, or beyond the last one, has the draft tokens of the row before.
 """
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from specbench.errors import UserError
 
 OPEN_END = 65536
-"""The last load of a row without an end, where a form needs a number. No server takes so many."""
+"""Stands for the last load of an open row if a form needs a number. No server has such a load."""
 
 
 class Start(NamedTuple):
@@ -39,7 +41,7 @@ class LoadTable:
 
     @classmethod
     def of(cls, starts: Iterable[tuple[int, int]]) -> LoadTable:
-        """Make a table from pairs, sorted by load: a load, and the draft tokens from it on."""
+        """Make a table from pairs (first load, draft tokens), sorted by load."""
         # A group has the successive pairs with equal draft tokens. Its first load is the start.
         groups = groupby(starts, key=itemgetter(1))
         first, *later = [Start(*next(pairs)) for _, pairs in groups]

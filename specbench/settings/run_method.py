@@ -49,8 +49,8 @@ class RunMethod:
     loaded: LoadedMethod | None = None
     """The method with its options, if the options in effect are not those of `asked`."""
     has_hash: bool = False
-    """True if the label has a hash of the files that it names, since the files of another method
-    have the same names.
+    """True if the label has a hash of the method's files, because another method has files of the
+    same names.
     """
 
     @cached_property
@@ -131,7 +131,7 @@ class RunMethod:
 
     @property
     def decided_by_user(self) -> frozenset[str]:
-        """The options that the user gave, and those that are decided by them.
+        """The options that the user gave, and those that follow from them.
 
         A given tree, for example, also decides the number of nodes.
         """

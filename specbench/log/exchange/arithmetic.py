@@ -30,7 +30,7 @@ class CountedTokens(NamedTuple):
     count: CountOf
     name: str
     has_failed: bool = True
-    """True if failed answers count, with the numbers in their file, as for publishers."""
+    """True to count failed answers with the numbers of their file, as publishers do."""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The answers that count."""

@@ -61,7 +61,7 @@ class UserFacts:
 
     @property
     def given(self) -> dict[str, str]:
-        """The given facts, by the option's name."""
+        """The given facts, by the name of their option."""
         facts = {
             "baseline": self.baseline,
             "model": self.model,
@@ -76,9 +76,9 @@ class UserFacts:
 def parse_file(argument: str) -> LabelledFile:
     """The label and the path in an argument of the command, which is LABEL=FILE or FILE.
 
-    For FILE, the label is the file's name without its ending. An argument is FILE if it has a "/"
-    before its "=", or if it is the path of a file. In labels, ":" and ",", which have a meaning in
-    names of methods, become "-".
+    For FILE, the label is the file's name without its extension. An argument is FILE if it has a
+    "/" before its "=", or if it is the path of a file. In labels, ":" and ",", which have a meaning
+    in names of methods, become "-".
     """
     label, equals, name = argument.partition("=")
     if not equals or "/" in label or Path(argument).exists():

@@ -51,9 +51,9 @@ class FileContent:
     temperature: float | None = None
     """Sampling temperature. None if unknown."""
     max_new_tokens: int | None = None
-    """The most tokens of an answer. None if unknown."""
+    """The maximum number of tokens of an answer. None if unknown."""
     blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
-    """Blocks of requests, by the load in the records' keys."""
+    """Blocks of requests, by load."""
     figures: list[ImportedFigure] = field(default_factory=list)
     """Numbers of the file, recomputed from its answers. Their `method` is empty."""
     findings: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Format:
     """A format of other tools' result files."""
 
     title: str
-    """Name for readers."""
+    """Name that readers see."""
     tool: str
     """Tool that writes such files."""
     arithmetic: str
@@ -137,7 +137,7 @@ class Format:
     needs_times: bool = False
     """True if a file needs the time to the first token of each answer."""
     ending: str = "jsonl"
-    """The ending of the name of such a file."""
+    """The file name extension."""
 
 
 @cache
@@ -222,8 +222,8 @@ def with_drafts(record: Record, num_tokens: int, drafts: Fields, path: str = "")
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record of an answer that failed. It has no steps. Of the counts, it keeps only the tokens
-    as the publisher counts them, and the seconds.
+    """The record of an answer that failed. It has no steps, and only two counts: the tokens as the
+    publisher counts them, and the seconds.
     """
     counts = record.imported or ImportedCounts()
     published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)

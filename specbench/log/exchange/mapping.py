@@ -39,7 +39,7 @@ NUMBERS = (
 )
 """Columns of a published table that are numbers."""
 _MEASURED = ("speedup", "mean_accepted_tokens", "tokens_per_s", "tokens")
-"""Columns of which a row needs at least one."""
+"""A row must have at least one of these columns."""
 _AMOUNTS = (*NUMBERS, "tokens", "accepted")
 TEXTS = ("table", "model", "method", "task", "settings")
 """Columns of a published table that are texts."""
@@ -62,7 +62,7 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a mapping file."""
 
     title: str
-    """Name of the format for readers."""
+    """Name of the format that readers see."""
     tool: str
     """Tool that writes such files."""
     has: tuple[str, ...]
@@ -80,7 +80,7 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     lacks: tuple[str, ...] = ()
     """Facts that the files lack."""
     hardware: Column = Column()
-    """The place of the hardware of a table."""
+    """The place of the hardware's name in the file."""
 
 
 @cache

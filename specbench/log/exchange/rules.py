@@ -14,9 +14,9 @@ from specbench.log.exchange.format import MethodAnswers
 from specbench.types import Record, RequestKey
 
 _LEAST_CUT = 3
-"""Fewest answers with the largest number of tokens that reveal a budget."""
+"""A budget is reported if at least this many answers have the largest number of tokens."""
 _LEAST_FIRST = 20
-"""Fewest answers from which to conclude that first steps of one token are prefills."""
+"""Minimum number of answers from which to conclude that first steps of one token are prefills."""
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
@@ -24,8 +24,9 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
     reveal.
 
     The first sentence is about steps whose tokens are listed, the second about answers with equal
-    texts, and the third about a budget, which is the most tokens of an answer. A sentence is left
-    out if the answers do not reveal its subject. A request is a key without the method.
+    texts, and the third about a budget, which is the maximum number of tokens of an answer. A
+    sentence is left out if the answers do not reveal its subject. A request is a key without the
+    method.
     """
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)

@@ -22,7 +22,7 @@ from specbench.log.spec import SpecHeader, SpecValues
 from specbench.types import Record
 
 _LEAST_NAME = 3
-"""Fewest characters at the start that different names of one model share."""
+"""A shorter common start of several names does not count as the model's name."""
 
 
 class ImportedSource(NamedTuple):

@@ -26,7 +26,7 @@ _MOST = 2**63 - 1
 REQUIRED = object()
 """Stands for the default of a required field."""
 _CLOSE = 0.85
-"""Least similarity of a misspelt key with a required one."""
+"""Minimum similarity of a misspelt key to the required one."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class SourceFile:
     sha256: str
     num_bytes: int
     entries: tuple["Fields", ...] = ()
-    """The JSON values of the file, which are one for the whole file or one per line."""
+    """The JSON values of the file: one per line, or one for the whole file."""
     oddities: list[str] = field(default_factory=list)
     """Warnings of the import, as sentences with the file and the place."""
 
@@ -184,7 +184,7 @@ def _read_csv(source: SourceFile, csv_text: str) -> Iterator[Fields]:
 
 def _read_yaml(source: SourceFile, yaml_text: str) -> Iterator[Fields]:
     """Yield the file as one value."""
-    from msgspec import yaml  # by way of PyYAML, which comes with transformers
+    from msgspec import yaml  # needs PyYAML, which transformers installs
 
     try:
         # through JSON, so that all keys become texts
@@ -195,7 +195,7 @@ def _read_yaml(source: SourceFile, yaml_text: str) -> Iterator[Fields]:
 
 
 _READERS = {".csv": _read_csv, ".yaml": _read_yaml, ".yml": _read_yaml}
-"""Readers of files that are not JSON, by the end of the name."""
+"""Readers of files that are not JSON, by file name extension."""
 
 
 def _is_json(line: str) -> bool:

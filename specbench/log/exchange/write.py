@@ -75,7 +75,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
 
 
 def _name(file_key: _FileKey, all_keys: Sequence[_FileKey]) -> str:
-    """The name of a file without its ending, made of the method, temperature, load and pass.
+    """The name of a file without its extension, made of the method, temperature, load and pass.
 
     A part after the method is left out if it is the same in all files (`all_keys`).
     """

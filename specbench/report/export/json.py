@@ -30,8 +30,7 @@ SCHEMA = 1
 _COMPACT_FROM = 4
 """The depth from which values are written on one line."""
 _DIGITS = 10
-"""The number of significant digits: all that clocks measure, without digits that vary by machine.
-"""
+"""The number of significant digits: enough for any clock, without digits that vary by machine."""
 
 
 def render(report: Report) -> str:

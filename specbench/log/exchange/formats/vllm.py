@@ -93,8 +93,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any]) -> Record:
-    """The record of a request, made from its elements of the file's lists, in the order of
-    `_LISTS`.
+    """The record of a request. `elements` has the request's element of each list in `_LISTS`.
 
     `index` counts the requests from 0. `first_start_s` is the earliest start of a request.
     """
