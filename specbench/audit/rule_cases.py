@@ -57,7 +57,7 @@ class RuleCase:
     """True if siblings are drawn from q without replacement; False if the tokens are fixed."""
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
-    """Number of tokens, from id 0 on, to which q after the root is limited."""
+    """Number of tokens, from id 0 on, that q after the root is limited to."""
     q_root: Array = field(default_factory=lambda: _Q_ROOT)
     """q after the root: [4]."""
 

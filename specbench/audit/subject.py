@@ -97,7 +97,7 @@ class LoadedSubject(NamedTuple):
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
     """Load a method on a model, in float32 on the CPU, as the subject of tests.
 
-    The subject has prompts of tasks, and equally many unseen prompts. The unseen ones are mixed at
+    The subject has prompts of tasks, and the same number of unseen prompts. These are mixed at
     random from the tasks' texts, so that a method cannot have stored answers to them.
 
     Args:

@@ -11,7 +11,7 @@ from specbench.log.header import RunHeader
 
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
-    """Judge each test of these results. P-values are corrected for the number of all tests."""
+    """Judge each test of these results. P-values are corrected for the total number of tests."""
     p_values = holm(  # by index of the result and index of the test in it
         {
             (index, test_index): test.p_value

@@ -69,7 +69,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     kv_bytes_per_token: int
     """Bytes of keys and values per token."""
     is_mixture_of_experts: bool
-    """True for a mixture of experts, of which a step reads only a part of target_bytes."""
+    """True for a mixture of experts. A step then reads only a part of target_bytes."""
     draft_bytes: dict[str, float] = {}
     """Bytes that drafting reads per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}

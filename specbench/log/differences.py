@@ -118,7 +118,7 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
             )
             yield from _walk(inner_field, key, is_exact=is_exact)
     elif isinstance(content, Struct) and not is_named_as_a_whole:
-        # `role` is None for the parent's role. `shown_name` is the name for readers, or empty.
+        # `role` is None for a field with its parent's role. `shown_name` is for readers, or empty.
         for field_role in field_roles(type(content)):
             if field_role.role == "note":
                 continue

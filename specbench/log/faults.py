@@ -242,7 +242,7 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """Yield a sentence if a run took less time than the answers of its busiest worker took
-    together, or if its start or end is wrong. A worker gives one answer after the other. A merged
+    together, or if its start or end is wrong. A worker completes one request at a time. A merged
     run took the time of all its runs.
 
     Starts (`created`) and ends (`finished`) are in ISO 8601. An unfinished run has no end (None).

@@ -130,7 +130,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     model: Annotated[ModelHeader, role("work")]
     """Target model."""
     methods: Annotated[dict[str, MethodHeader], role("method")]
-    """Methods, by their names with the given options."""
+    """Methods, by name with the given options."""
     no_checkpoint: Annotated[tuple[str, ...], role("method")] = ()
     """Methods that were not run because the model has no checkpoint for them."""
     num_records: Annotated[int | None, role("note")] = None

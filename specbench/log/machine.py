@@ -101,7 +101,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: dict[str, float] = {}
     """Seconds of a step of the target, for each number of threads that was tried."""
     prefill: int | None = None
-    """CPU threads of every prefill. Absent if not measured, and then prefills use `num`."""
+    """CPU threads of every prefill. Absent if not measured; prefills then use `num`."""
     prefill_s: dict[str, float] = {}
     """Seconds of a prefill, for each number of threads that was tried."""
     methods: dict[str, int] = {}
@@ -116,7 +116,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     share_of_others: float = 0.0
     """Share of the processor that other programs used during trials of threads. Absent if small."""
     num_changes: int = 0
-    """How often `num` changed between prompts. Only older versions wrote it."""
+    """Number of times that `num` changed between prompts. Only older versions wrote it."""
 
     @property
     def of_prefill(self) -> int:

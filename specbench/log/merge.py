@@ -36,14 +36,14 @@ class Prompt(NamedTuple):
 
 
 Offsets = Mapping[Prompt, int]
-"""The number of passes over a prompt in earlier runs, by prompt."""
+"""Prompt -> the number of passes over it in earlier runs."""
 
 
 def merged(runs: Sequence[Run]) -> Run:
     """Return one run with the records of several runs of the same work.
 
     If several runs have a prompt, the passes over the prompt (`repeat` of a record's key, from 0)
-    are counted on from run to run. Each record keeps the id of its run as `origin`.
+    are numbered consecutively over these runs. Each record keeps the id of its run as `origin`.
 
     Raises:
         UserError: a run is imported, there are fewer than two runs, or they do not fit together.
@@ -276,10 +276,10 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
     """Yield the merged run's warnings.
 
-    They are the warnings of each run and, if other programs used its processor, one about them,
-    all with the run's id in front. Then there is one for each difference from the first run that
-    may change times. `header.cpu` is None if the processor was not sampled. `others_warning` is
-    None if other programs used little. Servers count as other programs, so they get no warning.
+    Each run adds its warnings, and one more if other programs used its processor. They begin with
+    the run's id. Then there is a warning for each difference from the first run that may change
+    times. `header.cpu` is None if the processor was not sampled. `others_warning` is None if other
+    programs used little. Servers count as other programs, so they get no warning.
     """
     first_header, *other_headers = headers
     for header in headers:

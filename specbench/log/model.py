@@ -67,7 +67,7 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_bos: int | None = None
     """Number of BOS tokens before a prompt. Absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Tokens that end an answer, by the file that names them, which is a config or the template."""
+    """Tokens that end an answer, by the file that names them: a config or the template."""
     thinking: ThinkingHeader | None = None
     """Thinking mode. Absent if the template has no switch and no answer begins with thinking."""
     history: str = ""

@@ -152,9 +152,9 @@ class Option:
     def check(self, option_value: Any) -> None:
         """Raise UserError if a number is outside the option's limits, or a value is not a choice.
 
-        `option_value` is a number, a text or a tuple of these, of which each number is checked. An
-        option has at most one lower limit: `least` is allowed, `above` is too small. If the option
-        has no `hint`, the message gives the limit.
+        `option_value` is a number, a text or a tuple of these. Every number is checked. An option
+        has at most one lower limit: `least` is allowed, `above` is too small. If the option has no
+        `hint`, the message gives the limit.
         """
         for number in option_value if isinstance(option_value, tuple) else (option_value,):
             if isinstance(number, int | float):

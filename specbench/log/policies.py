@@ -22,7 +22,7 @@ class Policy(NamedTuple):
     reported: tuple[RoleOrPattern, ...] = ()
     """Roles and fields in which runs may differ, but the differences are mentioned."""
     ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both sets, in which runs may differ. Fields in no set may also differ."""
+    """Exceptions to both sets. Runs may differ in these, and in fields of neither set."""
     is_exact: bool = False
     """True if void fields and fields without a name for readers are also compared."""
 

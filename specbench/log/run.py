@@ -94,11 +94,11 @@ class Run:
     header: RunHeader
     """Facts about the run besides its records."""
     records: tuple[Record, ...] = ()
-    """Its answers, in the order of the file."""
+    """Answers, in the order of the file."""
     path: Path | None = None
     """The folder that it was read from."""
     left_out: tuple[str, ...] = ()
-    """Sentences about lines of its file that were not read, with the reasons."""
+    """Sentences about lines that were not read, with the reasons."""
     num_repeated: int = 0
     """Number of failed lines whose requests were repeated. The later line is the record."""
     audit: StoredAudit | None = None
@@ -185,8 +185,8 @@ class Run:
     def pooled(runs: Sequence[Run]) -> Run:
         """Combine several runs of one command on one machine into one run, which is called a pool.
 
-        The repeats (passes over the prompts) are counted on from run to run. `run_of_repeat` has
-        the run of each repeat, since the variance is computed from whole runs.
+        The repeats (passes over the prompts) are numbered consecutively over all runs.
+        `run_of_repeat` has the run of each repeat, since the variance is computed from whole runs.
 
         Raises:
             UserError: a run was imported or is given twice, or differs from the first one in the
@@ -247,8 +247,8 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
     """The header of a pool, which is the first run's header with the numbers of records and
     repeats, the blocks, energies, untimed work and warnings of all runs.
 
-    Repeats (passes over the prompts) are counted on from run to run. A block is the requests that a
-    server completed together, in one repeat.
+    Repeats (passes over the prompts) are numbered consecutively over all runs. A block is the
+    requests that a server completed together, in one repeat.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []

@@ -39,7 +39,7 @@ def model_label(info: RunHeader) -> str:
 
 
 def model_phrase(info: RunHeader) -> str:
-    """Return the model's title and the formats of its numbers."""
+    """Return the model's title and number formats."""
     return f"{model_label(info)}, {info.model.precision}"
 
 

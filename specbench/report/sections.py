@@ -105,7 +105,7 @@ def _same_as_vanilla(method: MethodResults) -> str:
 
 
 def _bracketed(method: MethodResults) -> str:
-    """Return the mean speedup with its interval, or with words for why it has none."""
+    """Return the mean speedup with its interval, or with the reason why it has none."""
     speedup = method.overall.speedup
     spread = formats.brackets(speedup)
     if formats.no_interval(speedup):

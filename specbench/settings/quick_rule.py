@@ -152,8 +152,8 @@ def _fastest_options(
 ) -> dict[str, Any]:
     """Find the options of a method's fastest settings, by seconds per token in short trials.
 
-    The time of the target's part is a lower bound, so most settings need no trial. Among equally
-    fast settings the paper's win, or else those with the fewest rows.
+    The time of the target's part is a lower bound, so most settings need no trial. If several
+    settings are equally fast, the paper's win, or else those with the fewest rows.
 
     Args:
         method: with the paper's options.

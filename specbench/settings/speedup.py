@@ -81,7 +81,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
     degrees = max(1, num_samples - len(speedups))  # of freedom: number of samples - number of tasks
-    # The variance of resamples of n samples has the divisor n. It needs the degrees of freedom.
+    # Resamples of n samples give the variance with the divisor n instead of the degrees of freedom.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
     # The variance of log(time of a step) when one setting is measured again. Each setting that was

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 FASTER = 1.05
-"""A number of threads is kept unless another is faster by this factor."""
+"""The number of threads is kept unless another number is faster by this factor."""
 
 
 def rounded_times(seconds: Mapping[int, float]) -> dict[str, float]:

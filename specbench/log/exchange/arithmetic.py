@@ -143,7 +143,7 @@ def draft_figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterato
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
-    """The scripts' rule for counting the baseline's tokens. No rule without a tokenizer."""
+    """The scripts' rule for counting the baseline's tokens, or no rule without a tokenizer."""
     if count_tokens is None:
         return []
     # Minus one, because the tokenizer puts a BOS before the text.

@@ -237,8 +237,8 @@ def _with_keys_of_run(
     `baseline` is the baseline's name, or empty. The baseline's records get the name BASELINE.
     `task` is empty if unknown. If the task is known, questions get the ids that they have in
     specbench's own runs, such as "mt_bench/81". The passes over the prompts (`repeat`) of a method
-    at a load (requests at once, or per second) are counted on from file to file. An answer without
-    tokens that did not fail becomes a failed record, and is noted. All records get the
+    at a load (requests at once, or per second) are numbered consecutively over all files. An answer
+    that has no tokens, but did not fail, becomes a failed record and is noted. All records get the
     `temperature`.
     """
     prefix = f"{task}/" if task else ""

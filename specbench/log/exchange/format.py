@@ -28,7 +28,7 @@ class MeasuredBlock(NamedTuple):
     duration_s: float
     """Seconds in which the server worked on the requests."""
     counters: Mapping[str, float]
-    """Growth of the server's counters, by our names for them."""
+    """Growth of the server's counters, under specbench's names."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -177,7 +177,7 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
     """The record of the row with this number, from 0. A row with an error gives a failed record.
 
-    An error that is 0 or false is none. `scopes` are the row and the objects around it. `columns`
+    An error of 0 or false means no error. `scopes` are the row and the objects around it. `columns`
     says where to find a text or number in them, by names of columns listed in `read_answers`.
     Raises UserError if a row has a negative number, or a text in place of a number.
     """

@@ -201,8 +201,8 @@ def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
 def _hashes(names_and_hashes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Name of a file -> its hash.
 
-    A further file of the same name gets a number after its name, such as "results.json (2)". The
-    number is the first that gives a name which no file has.
+    Another file of the same name gets a number after its name, such as "results.json (2)". It is
+    the first number that makes the name unique.
     """
     files = list(dict.fromkeys(names_and_hashes))  # without duplicates
     real_names = {name for name, _ in files}

@@ -33,7 +33,7 @@ _SETTINGS: Any = {
 
 
 class Images(NamedTuple):
-    """The bytes of a figure in each format. The SVG has texts as text. Neither has a date."""
+    """The bytes of a figure in each format. The SVG keeps text as text. Neither has a date."""
 
     svg: bytes
     png: bytes
