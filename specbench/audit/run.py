@@ -174,7 +174,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """A method's audit at temperature 0, with a test of its greedy answers as the first test.
 
     `greedy` compares these answers with vanilla's. If either result failed, the status is the worse
-    of both. Otherwise it is the status of the greedy answers.
+    of the two. Otherwise it is the status of the greedy answers.
     """
     statuses = {method_audit.status, greedy.status}
     status = next((failed for failed in _WORST_FIRST if failed in statuses), greedy.status)

@@ -121,7 +121,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     def unjudged(self, method: str, temperature: float) -> str:
         """The reason why the audit gives no verdict on a method at a temperature of the run. Empty
-        if it gives one.
+        if there is a verdict.
 
         `method` is a spelling with options. The audit gives a verdict if a test failed, if greedy
         answers were compared with vanilla's (or are vanilla's), or if enough sampled tokens were

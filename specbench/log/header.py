@@ -60,7 +60,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     is_original: bool = False
     """True if the prompts are bundled and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """For each id of a prompt that repeats an earlier text, the earlier id. Absent if none."""
+    """Id of a prompt -> id of an earlier prompt with the same text. Absent if there are none."""
 
     @property
     def is_imitation(self) -> bool:

@@ -22,7 +22,7 @@ class ImpossibleRecord(ValueError):
 
 
 class RecordCheck:
-    """Checks the lines of a run, one after the other in the order of the file."""
+    """Checks the lines of a run in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
         """Read from the header which values lines can have.

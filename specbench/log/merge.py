@@ -255,7 +255,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
     for task, prompts_by_hash in prompts_by_task.items():
         largest = max(prompts_by_hash.values(), key=lambda prompts: prompts.num_prompts)
         sample_ids = {record.key.sample_id for record in records if record.key.task == task}
-        if len(sample_ids) <= largest.num_prompts:  # these should include the other runs' prompts
+        if len(sample_ids) <= largest.num_prompts:  # `largest` should then have them all
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts

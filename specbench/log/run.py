@@ -41,7 +41,7 @@ class Load(NamedTuple):
 
 
 NO_LOAD = Load()
-"""The load of the engine in this process, which completes one request after the other."""
+"""The load of the engine in this process, which completes one request at a time."""
 ONE_AT_A_TIME = Load(concurrency=1)
 
 

@@ -1,4 +1,4 @@
-"""Read and write the files of a run. `run.json` is replaced, and the other files get more lines.
+"""Read and write the files of a run. `run.json` is replaced; lines are appended to other files.
 
 A line that was written survives a kill, a full disk and a second process. A line that one of these
 cut short is removed before the next line is written. Files of lines that will not grow any more may

@@ -88,7 +88,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """Return the first sentences of a note: at least one, and as many as `_GIST` characters hold.
+    """Return the first sentences of a note: at least one, and as many as fit into `_GIST` characters.
 
     A text that fits is not cut, nor is the note about failed completions.
     """

@@ -78,8 +78,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
     """Return all tables of a block that have numbers.
 
-    `main` is the main table, which each format makes for itself. Throughput comes first if the
-    block `is_loaded`.
+    `main` is the main table, which differs between formats. Throughput comes first if the block
+    `is_loaded`.
     """
     candidates = [
         main,

@@ -44,7 +44,7 @@ CHANGE_ACCEPTANCE = {"weights", "datastore", "scope"}
 """Options that make the known acceptance of a method invalid."""
 
 TimeStep = Callable[[], float]
-"""A function that takes a few whole steps, drafting included, and returns their mean seconds."""
+"""A function that runs a few whole steps, drafting included, and returns their mean seconds."""
 Prepare = Callable[[RunMethod, int], TimeStep]
 """A function that makes a method ready to decode with a number of threads."""
 KnownAcceptance = Callable[[RunMethod], Sequence[Acceptance]]
@@ -76,8 +76,8 @@ def rows_to_time(
 ) -> Sequence[int]:
     """Return the numbers of rows whose steps must be timed before settings are chosen.
 
-    They are the numbers of `ROWS` up to the rows of the largest draft, and the next one. A step has
-    a row for each node of its tree.
+    They are the numbers in `ROWS` up to the rows of the largest draft, and the next larger one. A
+    step has a row for each node of its tree.
 
     Args:
         methods: with the paper's options.
@@ -116,7 +116,7 @@ def choose_settings(
         known_acceptance: returns the MAT of a method and the mean rows of a step for several
             settings; empty if they are unknown.
         prepare: makes a method with some settings ready to decode with a number of threads, and
-            returns a function that takes some steps and returns the mean seconds of one.
+            returns a function that runs some steps and returns their mean seconds.
     """
     changed = []
     for method in methods:
@@ -160,7 +160,7 @@ def _fastest_options(
         settings: with their mean rows of a step and their MAT, the paper's first.
         times: seconds of the target's steps, by rows and threads.
         prepare: makes the method with some settings ready to decode with a number of threads, and
-            returns a function that takes some steps and returns the mean seconds of one.
+            returns a function that runs some steps and returns their mean seconds.
     """
 
     def least_cost_s(acceptance: Acceptance) -> float:

@@ -97,7 +97,7 @@ def steps_of(record: Record) -> StepCounts:
     counts = record.imported  # None if specbench measured the answer
     if not record.is_ok:
         return StepCounts(0, 0)
-    # An answer of our engine (`serving` is None) lists all its steps. A server's may list none.
+    # An answer of our engine (`serving` is None) lists all its steps. A server may list none.
     if counts is None and (record.accept_lengths or record.serving is None):
         return StepCounts(sum(record.accept_lengths), len(record.accept_lengths))
     if counts is None or counts.num_emitted is None or counts.num_steps is None:

@@ -223,8 +223,8 @@ def _lacks(
 
 
 def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
-    """Yield a description of the run's prompts, with their ids by category. If an answer has no
-    category, the prompts are unknown, and there is none. `task` is the run's only task.
+    """Yield a description of the run's prompts, with their ids by category. Yield nothing if an
+    answer has no category, because the prompts are then unknown. `task` is the run's only task.
     """
     # Category -> ids of its prompts, as the keys of a dict, which keeps their order.
     ids_by_category: dict[str, dict[str, None]] = defaultdict(dict)

@@ -56,7 +56,7 @@ def _bound_of(method: MethodResults) -> _Point | None:
 def speedup_by_mat(report: Report) -> Plot | None:
     """Return the plot of speedup over MAT, with a point for each method and task.
 
-    It is None if no method except vanilla has a mean of both.
+    It is None if no method except vanilla has both means.
     """
     texts = []  # the means of each method in words, for readers who cannot see the plot
     about_bound = ""  # is added to the caption if a method has a bandwidth bound

@@ -245,7 +245,7 @@ class _LegendSize(NamedTuple):
     num_columns: int
     """The number of entries side by side."""
     num_lines: int
-    """The number of lines of text, one below the other."""
+    """The number of lines of text."""
 
 
 def _legend_size(handles: Sequence[Any]) -> _LegendSize:
