@@ -74,7 +74,7 @@ def audit(
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays None if there is nothing to examine
-    if header.servers:  # compare vanilla's server or, without it, every server with vanilla here
+    if header.servers:  # compare vanilla's server, or else all servers, with vanilla here
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone

@@ -44,7 +44,7 @@ class LineFile:
         self._option = option
         with folder_errors(path, option):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o644)  # for others to read
+            self._descriptor = os.open(path, flags, 0o644)  # others can read it
             try:
                 self._lock()
                 self.check_in_place()  # raises if the file was replaced before it was locked

@@ -18,8 +18,7 @@ Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 
 _SHOWN_FIELDS = ("method", "task", "sample_id", "origin", "error")
-"""Names of the fields whose texts are shown to readers, without control characters and passwords.
-"""
+"""Names of the fields whose texts readers see, without control characters and passwords."""
 
 
 class KeyFields(Struct, frozen=True):

@@ -14,7 +14,7 @@ from specbench.report.warning_notes import warnings
 _MOST_WARNINGS = 3
 """The largest number of warnings in a short report."""
 _GIST = 150
-"""The largest number of characters of a warning in a short report, which are about two lines."""
+"""The largest number of characters of a warning in a short report: about two lines."""
 _WHOLE = "failed_completions"
 """The key of the note that is not cut in a short report."""
 
@@ -88,7 +88,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """Return the first sentences of a note: at least one, and as many as fit into `_GIST` characters.
+    """Return the first sentences of a note, at least one, up to `_GIST` characters.
 
     A text that fits is not cut, nor is the note about failed completions.
     """

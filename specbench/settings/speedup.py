@@ -80,7 +80,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     speedups = _speedups_by_task(weighed, model, model.costs(label, thread_index))
     mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
-    degrees = max(1, num_samples - len(speedups))  # of freedom: number of samples - number of tasks
+    degrees = max(1, num_samples - len(speedups))  # degrees of freedom: samples - tasks
     # Resamples of n samples give the variance with the divisor n instead of the degrees of freedom.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)

@@ -58,7 +58,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
 
 
 def _rule_of_tokens(differences: Iterable[int]) -> str:
-    """The method's rule for counting tokens, relative to the baseline's, in words.
+    """The method's rule for counting tokens, compared with the baseline's, in words.
 
     `differences` has each number (the method's tokens - the baseline's) that occurs among the
     answers with the baseline's text. There is at least one. The top of this file explains n, e and

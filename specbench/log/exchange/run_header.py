@@ -64,7 +64,7 @@ def make_header(
     }
     contents = [source.content for source in sources]
     values = _values(contents, records, given.get("model", ""))  # the run's options
-    is_given = {  # option -> True if the files or the user (the model: only the user) give it
+    is_given = {  # option -> True if the files or the user give it (for the model, only the user)
         "temperatures": temperature is not None,
         "max_new_tokens": values.max_new_tokens is not None,
         "concurrency": bool(values.concurrency),
@@ -97,7 +97,7 @@ def make_header(
         model=ModelHeader(name=values.model, label=values.model, source="", dtype=UNKNOWN),
         methods={spelling: _method(spelling, title) for title, spelling in spellings.items()},
         num_records=len(records),
-        columns={values.tasks[0]: given.get("task", "Unknown task")},  # titles by task; one task
+        columns={values.tasks[0]: given.get("task", "Unknown task")},  # the only task
         prompts=tuple(_prompts(sources, values.tasks[0])),
         blocks=tuple(_blocks(sources)),
         imported=imported,

@@ -72,7 +72,7 @@ def _record(number: int, answer: Fields) -> Record:
         ]
     if not fitting_counts:
         answer.note(f"predicted_per_second is {rate:g}, which its times do not give")
-    # computed ones, and those from the cache
+    # computed tokens, and those from the cache
     prompt_tokens = answer.get("timings.prompt_n", Whole) + answer.get("timings.cache_n", Whole, 0)
     return Record(
         answer_key(f"answer {number}"),
