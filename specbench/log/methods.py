@@ -52,7 +52,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     tree_sha256: Annotated[str | None, shown_as("tree")] = None
     """Hash of the paths of its static tree. Absent if it has none, and in older runs."""
     most_nodes: Annotated[int, role("note")] = 0
-    """Maximum nodes of a step's tree, including the root. Absent if the options do not set it."""
+    """Maximum number of nodes in a step's tree, root included. Absent if the options set none."""
     is_repeatable: Annotated[bool | None, role("note")] = None
     """True if a prompt gets the same drafts each time at temperature 0. Absent in older runs."""
 

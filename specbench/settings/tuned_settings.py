@@ -158,7 +158,7 @@ def forget(name: str) -> list[StoredTune]:
         names = {word for tune in tunes for word in (tune.path.name, tune.model) if word}
         raise unknown_name("tuned model or file", name, names, "See `specbench list tunes`.")
     for tune in forgotten:
-        for folder in tunes_folders():  # otherwise an older file of the same name would take over
+        for folder in tunes_folders():  # in all: an older file of the same name would take over
             with os_errors(f"{tune.path} cannot be removed", "Make its folder writable."):
                 (folder / tune.path.name).unlink(missing_ok=True)
     return forgotten

@@ -14,7 +14,7 @@ from specbench.log.exchange.format import MethodAnswers
 from specbench.types import Record, RequestKey
 
 _LEAST_CUT = 3
-"""A budget is reported if at least this many answers have the largest number of tokens."""
+"""A budget is reported only if at least this many answers have the largest number of tokens."""
 _LEAST_FIRST = 20
 """Minimum number of answers from which to conclude that first steps of one token are prefills."""
 
