@@ -127,9 +127,8 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
     """Yield a sentence for each contradiction between the end of an answer and its stop reason, and
     one if the answer continues after an end token.
 
-    `eos_ids` are the end tokens. `budget` is the maximum number of tokens of an answer, None if
-    unknown. A stop reason is "eos" (an end token), "budget", or "length" (the end of the model's
-    context).
+    `eos_ids` are the end tokens. `budget` is the maximum length of an answer, None if unknown. A
+    stop reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
     """
     reason = record.stop_reason
     if reason is None:
