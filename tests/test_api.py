@@ -36,9 +36,7 @@ def loaded(model: Path) -> api.LoadedModel:
     return specbench.load(str(model), template="none")
 
 
-def test_a_loaded_method_generates_vanillas_tokens_and_is_shown_in_a_line(
-    model: Path, loaded: api.LoadedModel
-) -> None:
+def test_a_loaded_method_generates_vanillas_tokens(model: Path, loaded: api.LoadedModel) -> None:
     plain = loaded.generate("ab ab ab", max_new_tokens=60)
     method = specbench.load(str(model), "pld:ngram=2", template="none")
     quick = method.generate("ab ab ab", max_new_tokens=60)
@@ -85,7 +83,7 @@ NO_IDS: tuple[Any, ...] = ("abc", 5, ["a"], [1.5], [-1], [])
         ({"prompt": "abc", "top_k": -1}, "top-k", "Give"),
     ],
 )
-def test_generating_from_anything_else_is_refused_with_what_is_right(
+def test_generate_refuses_other_inputs(
     loaded: api.LoadedModel, given: dict[str, Any], message: str, hint: str
 ) -> None:
     with error_with(UserError, match=message, hint=hint):
@@ -100,7 +98,7 @@ def test_generating_from_anything_else_is_refused_with_what_is_right(
         ({"method": "pld,lookahead"}, "names 2 methods"),
     ],
 )
-def test_loading_what_is_no_method_is_refused(given: dict[str, Any], message: str) -> None:
+def test_loading_an_unknown_method_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         specbench.load("tiny", **given)
     assert "method" in caught.value.hint or "Name one" in caught.value.hint
@@ -115,7 +113,7 @@ def test_options_are_parameters_and_nothing_is_written_to_stderr() -> None:
     assert said.stderr == "" and "MAT" in said.stdout
 
 
-def test_a_run_shows_its_result_and_a_table_that_fits_a_screen() -> None:
+def test_a_run_shows_a_table_that_fits_a_screen() -> None:
     run = specbench.read_run(RECORDED_RUN)
     assert "SpS has the highest speedup, 1.04x" in repr(run)
     assert max(map(len, str(run).splitlines()[1:])) <= 120
@@ -162,7 +160,7 @@ def test_the_public_names_are_listed() -> None:
     assert dir(specbench) == ["__version__", "load", "read_run", "run"]
 
 
-def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path) -> None:
+def test_a_run_from_python_equals_its_folder(model: Path, tmp_path: Path) -> None:
     prompts = write_prompts(tmp_path / "cats.jsonl", ["ab ab ab"])
     values: dict[str, Any] = {"prompts": prompts, "max_new_tokens": 8, "template": "none"}
     lines: list[str] = []
@@ -198,7 +196,7 @@ def test_a_run_from_python_has_the_commands_default_settings(
     assert [spec.settings for spec in specs] == [AUTO, PAPER, PAPER]
 
 
-def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(
+def test_a_run_from_python_on_a_cluster_equals_the_command_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = use_ray(monkeypatch, FakeRay({"vanilla": answering(1), "pld": answering(2)}, 2))
@@ -230,9 +228,7 @@ def test_a_wrong_value_is_named_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
-def test_loading_draws_no_progress_bar_and_leaves_those_of_others(
-    model: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_loading_draws_no_progress_bar(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from transformers.utils import logging
 
     logging.enable_progress_bar()

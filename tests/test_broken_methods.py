@@ -91,7 +91,7 @@ def test_a_block_over_its_time_limit_is_interrupted() -> None:
     time.sleep(0.06)  # no alarm is left
 
 
-def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:
+def test_a_nested_time_limit_keeps_the_outer_one() -> None:
     with pytest.raises(UserError, match="the whole took"), time_limit(0.2, "the whole"):
         with time_limit(5, "a part"):
             pass
@@ -106,7 +106,7 @@ def test_ctrl_c_in_a_method_is_not_its_fault() -> None:
 
 
 @pytest.mark.slow
-def test_the_time_in_which_torch_is_imported_is_not_the_methods_own() -> None:
+def test_a_methods_time_limit_leaves_out_the_import_of_torch() -> None:
     code = """
 from specbench import registry
 registry.lookup.IMPORT_LIMIT_S = 1.0

@@ -46,7 +46,9 @@ def test_names_in_run_files_are_read_without_control_characters(tmp_path: Path) 
     assert (record.key.sample_id, record.error) == (shown, shown)
 
 
-def test_a_line_of_a_log_is_no_command_of_github_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_a_log_is_never_a_command_of_github_actions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     shown = terminal_text("a\n ::error::b ##[error]c")
     assert "::" not in shown and "##[" not in shown and shown.count("\n") == 1
@@ -98,7 +100,7 @@ def test_markdown_from_outside_is_text(text: str, shown: str) -> None:
     assert escape(text) == shown
 
 
-def test_two_colons_in_latex_are_no_command_of_a_ci_system() -> None:
+def test_two_colons_in_latex_are_not_a_command_of_a_ci_system() -> None:
     assert latex("::error::") == ":{}:error:{}:"
 
 
@@ -116,7 +118,7 @@ def test_a_dollar_in_a_name_is_drawn_as_a_dollar(name: str) -> None:
     assert plot.images.png
 
 
-def test_special_tokens_in_a_prompt_are_a_warning_with_the_samples_id() -> None:
+def test_special_tokens_in_a_prompt_give_a_warning_with_the_samples_id() -> None:
     prompts = [Prompt("a/1", "", ("fine",)), Prompt("a/2", "", ("an end </s> here",))]
     warning = control_warning(fake_plan({"vanilla": answering(1)}, {"a": prompts}, None))
     assert warning is not None and "a/2 (</s>)" in warning and "a/1" not in warning

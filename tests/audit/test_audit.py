@@ -142,7 +142,7 @@ def test_a_run_of_vanilla_alone_has_nothing_to_audit(target: Target) -> None:
         audited(model.run(0.0), model)
 
 
-def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history() -> None:
+def test_turns_with_different_histories_are_not_compared() -> None:
     answers = [
         record(token_ids=[1, 2, 3, 4]),
         record("pld", token_ids=[1, 2, 9, 4]),

@@ -62,7 +62,7 @@ def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", TRIED, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
+def test_each_planted_bug_is_found_by_its_check(bug: Variant) -> None:
     with bug.patch():
         result = run_contract(bug.name, subject(bug), contract=[getattr(checks, bug.check)])
     assert result.status == "bug"
@@ -107,7 +107,7 @@ def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) 
         (ValueError("node 1"), "ValueError: node 1"),
     ],
 )
-def test_a_fault_begins_with_the_part_that_it_ended(error: Exception, message: str) -> None:
+def test_a_fault_begins_with_the_name_of_its_part(error: Exception, message: str) -> None:
     def broken(_: Subject) -> Iterator[AuditTest]:
         raise error
 
@@ -115,7 +115,7 @@ def test_a_fault_begins_with_the_part_that_it_ended(error: Exception, message: s
     assert result.fault.startswith(f"broken: {message}")
 
 
-def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
+def test_a_method_declared_lossy_fails_only_as_a_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
@@ -176,7 +176,7 @@ def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat
 
 
 @pytest.mark.parametrize("num_known", [0, 16])
-def test_answers_to_a_third_of_the_prompts_are_not_lost_in_the_mean(num_known: int) -> None:
+def test_known_answers_to_a_third_of_the_prompts_are_found(num_known: int) -> None:
     target = Target(MODEL)
     task_prompts = [
         (*prompt[:2], 3 + number, *prompt[2:]) for number in range(4) for prompt in PROMPTS[:12]
@@ -213,7 +213,7 @@ class KnowsToTheEnd(DecodesInBuild):
 
 
 @pytest.mark.parametrize("is_cheat", [False, True])
-def test_answers_that_are_known_up_to_their_ends_are_found(is_cheat: bool) -> None:
+def test_answers_known_up_to_their_ends_are_found(is_cheat: bool) -> None:
     target = Target(MODEL)
     unknown = [(*prompt[:3], 41, *prompt[3:]) for prompt in PROMPTS]
     answers = [decode(target, Plain(), Request(prompt, BUDGET)).token_ids for prompt in PROMPTS]
@@ -233,7 +233,7 @@ def test_answers_that_are_known_up_to_their_ends_are_found(is_cheat: bool) -> No
 
 
 @pytest.mark.parametrize("is_hopeless", [False, True])
-def test_a_rule_for_larger_vocabularies_is_judged_or_said_not_to_be(is_hopeless: bool) -> None:
+def test_a_rule_for_larger_vocabularies_is_judged_or_reported(is_hopeless: bool) -> None:
     def sixty_four_best(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
         if is_hopeless:
             raise KeyError("codebook")

@@ -126,14 +126,14 @@ def p_values(rule: Rule, effort: int) -> Array:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
-def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(name: str) -> None:
+def test_four_of_five_audits_find_a_small_bug_of_a_rule(name: str) -> None:
     """The bounds are three standard deviations of a share of 60 audits from 0.8."""
     is_found = p_values(rule_of(name), RULES[name].effort) < LEVEL
     assert 0.65 <= is_found.mean() <= 0.95
 
 
 @pytest.mark.slow
-def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
+def test_the_sound_rule_passes_at_the_largest_effort() -> None:
     """By chance, 5 % of p-values are below 0.05. 13 % would be three standard deviations more."""
     largest_effort = max(bug.effort for bug in RULES.values())
     p_of_audits = p_values(lossless, largest_effort)
@@ -154,7 +154,7 @@ def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share_before", [0, 0.5, 1])
-def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_effort(
+def test_an_answer_that_ends_early_is_found_at_any_place(
     share_before: float,
 ) -> None:
     """An effort of N answers finds a bug that ends one answer of 50 early in 80 % of audits."""

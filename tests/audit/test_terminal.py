@@ -62,7 +62,7 @@ def test_full_is_advised_only_if_it_was_not_used(smallest_tv: float | None) -> N
         assert ("Power: " in shown) is (smallest_tv is not None)
 
 
-def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> None:
+def test_methods_without_evidence_are_named() -> None:
     few = MethodAudit("pld", 1.0, 1.0, num_tokens=60, smallest_tv=0.4)
     blind = MethodAudit("sps", 0.0, 0.0)
     stored = stored_audit(passed_audit("pld", 0.0), few, blind)

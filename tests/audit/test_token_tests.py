@@ -132,7 +132,7 @@ def is_failed(test: AuditTest) -> bool:
         (upper_half, {"impossible draft tokens"}),
     ],
 )
-def test_drafts_are_held_against_the_q_that_they_claim(
+def test_drafts_are_tested_against_the_q_that_they_claim(
     claim: Callable[[torch.Tensor], torch.Tensor], failed: set[str]
 ) -> None:
     q = logits_of(6).softmax(-1)
@@ -182,7 +182,7 @@ def test_tokens_of_the_model_itself_pass() -> None:
     assert results["sps"].num_tokens == 320
 
 
-def test_the_smallest_error_of_servers_is_for_the_tests_that_they_get() -> None:
+def test_the_smallest_error_of_servers_counts_only_their_tests() -> None:
     """There are two methods at one temperature, and no tests at a raised one."""
     with patch.object(white_box, "smallest_tv", return_value=0.1) as smallest:
         audited(RUN.records)

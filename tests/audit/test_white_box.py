@@ -85,7 +85,7 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
     assert 0.02 < sampled.smallest_tv < 0.2
 
 
-def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas() -> None:
+def test_logits_are_audited_even_if_every_answer_is_vanillas() -> None:
     """If a model is sure of its tokens, wrong logits of a branch change hardly any greedy token."""
     bug = planted("stale keys in one layer")
     target = bug.target(MODEL)
@@ -106,7 +106,7 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
 
 
 @pytest.mark.parametrize("is_bug", [False, True])
-def test_bits_are_asked_for_only_where_plain_steps_of_the_shape_have_them(
+def test_bits_are_compared_only_if_plain_steps_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_bug: bool
 ) -> None:
     """A product over other rows may round differently, which is no fault of the method.
@@ -147,9 +147,7 @@ def test_an_answer_without_a_step_has_no_bits_to_compare(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("is_exact", "is_failed"), [(1, False), (0, True)])
-def test_no_method_is_blamed_for_a_deviation_of_the_engines_own_steps(
-    is_exact: int, is_failed: bool
-) -> None:
+def test_no_method_is_blamed_for_the_engines_deviations(is_exact: int, is_failed: bool) -> None:
     """Of 2,154 sampled rows of a sound method, one deviated by 40.6 epsilons. 33.7 are allowed."""
     epsilon = EPSILON["bfloat16"]
     deviations = np.array([3.0, 40.6, 8.0]) * epsilon
@@ -181,7 +179,7 @@ def test_a_method_that_fails_in_the_audit_is_named_with_its_reason() -> None:
     assert "KeyError: 'hot'" in results[1].fault
 
 
-def test_power_draws_the_tokens_that_a_difference_needs() -> None:
+def test_enough_tokens_are_drawn_for_the_requested_power() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
     audit = model.audited(model.run(1.0), Effort(50, power=0.12, num_outcomes=500))

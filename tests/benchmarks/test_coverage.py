@@ -35,7 +35,7 @@ ONCE, THREE, FIVE, RUNS = DESIGNS
         (RUNS, "runs differ by 5 %", 0.88, 1, 0.14),
     ],
 )
-def test_intervals_cover_what_their_passes_and_runs_see_and_false_claims_are_rare(
+def test_intervals_cover_and_false_claims_are_rare(
     design: Design, noise: str, least: float, most: float, claims: float
 ) -> None:
     coverage = measure(partial(Simulator(8).run, design, NOISES[noise]), 60)

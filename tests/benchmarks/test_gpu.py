@@ -50,7 +50,7 @@ def test_a_package_that_is_missing_is_named_before_anything_is_imported(
     assert "Not installed: msgspec nvidia-ml-py." in capsys.readouterr().err
 
 
-def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones(
+def test_required_rows_decide_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command that hangs is stopped when the call ends, and is not tried again after that."""
@@ -121,7 +121,7 @@ def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_reported(
     assert goals.cards_of(runs) == ["NVIDIA H200"]
 
 
-def test_figures_of_a_recorded_run_are_those_of_its_report() -> None:
+def test_figures_of_a_recorded_run_equal_those_of_its_report() -> None:
     figures = goals.figures(ROOT / "results/recorded/h100-vicuna-13b")
     assert figures["step_ms.vanilla"] == pytest.approx(9.22, abs=0.01)
     assert figures["step.eagle2"] == pytest.approx(1.663, abs=0.001)
@@ -129,7 +129,7 @@ def test_figures_of_a_recorded_run_are_those_of_its_report() -> None:
     assert "nominal.vanilla" not in figures  # the run did not record the width of the bus
 
 
-def test_a_plan_fills_calls_and_leaves_out_what_does_not_fit() -> None:
+def test_a_plan_leaves_out_rows_that_do_not_fit() -> None:
     names = {"a": 300, "b": 300, "too-long": 600, "its-audit": 10, "c": 100}
     every = [
         Row(name, "", seconds, after="too-long" if name == "its-audit" else "")
@@ -162,7 +162,7 @@ def test_the_plan_of_half_an_hour_has_the_rows_that_come_first(
     assert "kernels   " not in capsys.readouterr().out.split("tests-kernels")[0]
 
 
-def test_a_row_without_figures_fails_and_a_row_waits_for_the_one_that_it_reads(
+def test_a_row_waits_for_the_row_that_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = Row("empty", "", 5, command=("timeit", "-n", "1", "pass"), figures=PASSED_TESTS)

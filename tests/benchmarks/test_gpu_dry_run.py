@@ -51,7 +51,7 @@ def test_half_of_mixtral_has_half_the_layers_and_says_so() -> None:
     assert 2 * half.target.num_numbers < 48e9
 
 
-def test_a_suite_that_is_cut_after_each_row_keeps_its_lines_and_goes_on(
+def test_an_interrupted_suite_keeps_its_lines_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [Row(name, "", 1, command=("timeit", "-n", "1", "pass")) for name in ("a", "b", "c")]
@@ -115,7 +115,7 @@ def visit(out: Path, packages: Path) -> tuple[str, bool]:
 
 
 @pytest.mark.slow
-def test_the_dry_run_fills_each_rows_file_although_it_is_killed_after_each(tmp_path: Path) -> None:
+def test_a_dry_run_killed_after_each_row_completes_every_row(tmp_path: Path) -> None:
     """Packages that a machine with a GPU may lack are hidden."""
     pytest.importorskip("triton", reason="triton is not installed")
     packages, out = tmp_path / "packages", tmp_path / "out"

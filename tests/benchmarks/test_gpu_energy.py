@@ -26,7 +26,7 @@ from tests.support.watching import Watcher
 SMALL = ("--device", "cpu", "--model", "tiny", "--limit", "1", "--max-new-tokens", "4")
 
 
-def test_the_row_measures_each_method_alone_and_a_run_that_goes_on_keeps_it(
+def test_a_resumed_run_keeps_the_energy_of_each_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = MeteredGpu(monkeypatch)

@@ -81,7 +81,7 @@ def test_what_the_suite_does_not_read_is_set_aside_and_put_back(checkout: Path) 
     assert sizes(checkout) == before and put_back(checkout) == 0
 
 
-def test_a_file_that_was_made_meanwhile_is_not_overwritten(checkout: Path) -> None:
+def test_a_newer_file_is_not_overwritten(checkout: Path) -> None:
     set_aside(checkout, UNREAD)
     (checkout / "docs").mkdir(exist_ok=True)
     (checkout / "docs/guide.md").write_text("new", "utf-8")

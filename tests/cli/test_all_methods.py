@@ -36,7 +36,7 @@ def checkpoints(model: Path, tmp_path: Path) -> dict[str, str]:
     return spellings
 
 
-def test_all_runs_each_method_that_has_a_checkpoint_and_says_which_has_none(
+def test_all_names_the_methods_without_a_checkpoint(
     specbench: Specbench, model: Path, checkpoints: dict[str, str], tmp_path: Path
 ) -> None:
     del checkpoints[LEFT_OUT]

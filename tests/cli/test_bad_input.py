@@ -38,7 +38,7 @@ def test_a_wrong_command_or_option_is_reported_with_the_likely_one(
         ("--prompts hub --offline", False, "the run is offline"),
     ],
 )
-def test_nothing_is_fetched_before_names_are_known_nor_offline(
+def test_nothing_is_fetched_for_unknown_names_or_offline(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     arguments: str, is_offline: bool, message: str,
 ) -> None:  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_wrong_value_of_a_variable_names_the_variable(
     assert said.code == 2 and "variable" not in said.err
 
 
-def test_a_variable_that_is_no_option_is_warned_of(
+def test_an_unknown_variable_gives_a_warning(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECBENCH_RUN_METHODS", "pld")

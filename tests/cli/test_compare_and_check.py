@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
     return lambda run, name: store_run(tmp_path / name, run.header, run.records)
 
 
-def test_compare_writes_its_forms(specbench: Specbench, store: Store) -> None:
+def test_compare_writes_every_format(specbench: Specbench, store: Store) -> None:
     compare = partial(specbench, "compare", store(RUN, "old"), store(SLOW, "new"))
     crossed = compare("--cross", "sps", "vanilla")
     assert crossed.code == 0
@@ -62,7 +62,7 @@ def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
     assert "@misc{pld," in report("--format", "bibtex").out
 
 
-def test_two_methods_of_one_run_have_its_warnings_once(specbench: Specbench, store: Store) -> None:
+def test_warnings_of_a_run_occur_once(specbench: Specbench, store: Store) -> None:
     run = store(with_header(RUN, warnings=("The machine was busy.",)), "run")
     said = specbench("compare", run, "--cross", "pld", "sps").out
     assert said.count("The machine was busy.") == 1

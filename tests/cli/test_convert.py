@@ -9,9 +9,7 @@ from tests.log.exchange.files import answer, write_lines
 from tests.log.exchange.test_vllm_bench import RESULT
 
 
-def test_the_publishers_numbers_come_first_and_then_ours(
-    specbench: Specbench, tmp_path: Path
-) -> None:
+def test_the_publishers_numbers_come_before_ours(specbench: Specbench, tmp_path: Path) -> None:
     base = [answer(n, idxs=[9], new_tokens=[0], wall_time=[2.0]) for n in range(3)]
     paths = [
         write_lines(tmp_path / "b.jsonl", *base),
@@ -50,7 +48,7 @@ def test_totals_become_a_table(specbench: Specbench, tmp_path: Path) -> None:
     assert (tmp_path / "table.csv").read_text().startswith("table,model,method,task")
 
 
-def test_a_tokenizer_that_is_not_there_is_one_message(specbench: Specbench, tmp_path: Path) -> None:
+def test_a_missing_tokenizer_gives_one_message(specbench: Specbench, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(1))
     out = ("--out", str(tmp_path / "o"))
     done = specbench("convert", str(path), "--tokenizer", str(tmp_path), *out)

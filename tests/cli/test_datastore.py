@@ -28,7 +28,7 @@ def test_a_datastore_is_built_and_its_hash_is_recorded(specbench: Specbench) -> 
     assert about.weights.files["store"].bytes == store.stat().st_size
 
 
-def test_training_says_what_it_left_out_and_ends_with_the_command_that_runs_the_head(
+def test_training_names_what_it_left_out_and_the_next_command(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     chat = {"conversations": [{"from": "human", "value": "ab?"}, {"from": "gpt", "value": "ab ab"}]}

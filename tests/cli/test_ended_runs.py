@@ -42,7 +42,7 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
         pytest.param(WITHOUT_TORCH, signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
-def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
+def test_a_run_ended_in_the_middle_can_be_resumed(
     program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
     """The run has 72 records, so the signal comes before its end."""

@@ -44,7 +44,7 @@ def unfused(model: Path, tmp_path: Path) -> Path:
     return save(random_of(config_of("glm4", vocab_size=vocab_size)), folder)
 
 
-def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(
+def test_a_recording_that_fails_after_the_warm_up_is_reported(
     specbench: Specbench, unfused: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is in graph mode on a CPU.
@@ -84,7 +84,7 @@ def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are
 
 
 @pytest.mark.slow
-def test_the_header_says_where_a_step_is_one_graph(
+def test_the_header_says_if_a_step_is_one_graph(
     specbench: Specbench, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_setup, "pick_mode", lambda *given: Mode("graph"))

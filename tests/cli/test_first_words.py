@@ -130,7 +130,7 @@ def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
     assert _wrong("first", FIRST, tmp_path) == []
 
 
-def test_a_mistake_is_reported_with_its_fix_and_without_slow_imports(folder: Path) -> None:
+def test_mistakes_are_reported_without_slow_imports(folder: Path) -> None:
     commands = {
         words.replace("RUN", str(VLLM_RUN)): expected
         for words, expected in MISTAKES
@@ -143,7 +143,7 @@ def test_a_mistake_is_reported_with_its_fix_and_without_slow_imports(folder: Pat
 @pytest.mark.parametrize(
     ("words", "expected"), [mistake for mistake in MISTAKES if mistake[0][0] == "~"]
 )
-def test_a_mistake_that_needs_libraries_to_be_found_is_reported_in_the_same_way(
+def test_mistakes_that_only_libraries_find_have_the_same_form(
     specbench: Specbench, folder: Path, words: str, expected: str
 ) -> None:
     given = [VLLM_RUN if word == "RUN" else word for word in shlex.split(words)[1:]]
@@ -164,5 +164,5 @@ def test_options_read_from_source_are_those_of_the_method(name: str) -> None:
     assert _options(read_options(name)) == _options(module.METHOD.options)
 
 
-def test_options_of_a_file_that_cannot_be_read_are_left() -> None:
+def test_options_of_an_unreadable_file_are_unknown() -> None:
     assert read_options("_source") is read_options("none") is None

@@ -23,7 +23,7 @@ def row_of_pld(specbench: Specbench, *more: str) -> dict[str, str]:
     return next(row for row in rows if (row["method"], row["task"]) == ("pld", "gsm8k"))
 
 
-def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
+def test_the_published_formula_weights_samples_equally(
     specbench: Specbench,
 ) -> None:
     """PLD gives a short answer four times as fast, and a long one in the same time."""
@@ -46,7 +46,7 @@ def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
     assert more in " ".join(specbench("report", FOLDER, "--full").out.split())
 
 
-def test_a_lenient_report_leaves_out_what_no_run_can_have_written_and_says_so(
+def test_a_lenient_report_leaves_out_impossible_lines(
     specbench: Specbench,
 ) -> None:
     records = [record(method, sample) for sample in "ab" for method in ("vanilla", "pld")]

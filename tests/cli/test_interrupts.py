@@ -29,7 +29,7 @@ ONE = Path("one")
         (["run", "--output=one", "--resume"], []),
     ],
 )
-def test_the_resume_command_repeats_the_call_and_no_option(
+def test_the_resume_command_repeats_the_call(
     call: list[str], more: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["specbench"])
@@ -162,7 +162,7 @@ def test_a_command_that_ends_right_after_a_dropped_signal_is_interrupted(
     assert specbench("show", "gsm8k").code == 2
 
 
-def test_an_interrupt_that_a_library_turns_into_an_error_is_one(
+def test_an_interrupt_that_a_library_turns_into_an_error_still_counts(
     during: Callable[..., Said],
 ) -> None:
     def happens() -> None:

@@ -44,7 +44,7 @@ def test_lists_name_everything_that_exists(specbench: Specbench) -> None:
         ("gsm8k", ("openai/gsm8k",)),
     ],
 )
-def test_a_name_is_shown_with_what_belongs_to_it(
+def test_show_has_the_facts_about_a_name(
     specbench: Specbench, name: str, expected: tuple[str, ...]
 ) -> None:
     shown = specbench("show", name).out
@@ -52,7 +52,7 @@ def test_a_name_is_shown_with_what_belongs_to_it(
 
 
 @pytest.mark.slow
-def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_a_time(
+def test_doctor_compares_our_baseline_with_generate(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, num_alive = list[ReferenceType[Any]](), list[int]()
@@ -114,7 +114,7 @@ def test_doctor_recommends_a_torch_whose_launches_overlap(
     assert ("torch" in see(monkeypatch, device, 2, version=version)) is is_told
 
 
-def test_a_fetch_without_network_does_not_tell_to_fetch(
+def test_a_fetch_without_network_does_not_suggest_a_fetch(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(task: str, source: object, path: object, where: str) -> None:

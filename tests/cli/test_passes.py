@@ -27,7 +27,7 @@ def call(tmp_path: Path, answers: dict[str, Answer]) -> tuple[object, ...]:
     return ("run", "--method", "pld", "--prompts", prompts)
 
 
-def test_one_pass_is_labelled_wherever_its_intervals_stand(
+def test_one_pass_is_labelled_beside_its_intervals(
     specbench: Specbench, call: tuple[object, ...]
 ) -> None:
     label = "prompts only, not the machine's variance"
@@ -48,7 +48,7 @@ def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(
     assert len(read_run(Path("mine")).records) == 3 * 16
 
 
-def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
+def test_a_dry_run_shows_the_plan_and_makes_no_run(
     specbench: Specbench, call: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = (*call, "--method", "sps")
@@ -125,7 +125,7 @@ def test_missing_runs_are_made_with_the_options_of_the_first_and_pooled(
 
 
 @pytest.mark.usefixtures("answers")
-def test_a_command_without_options_is_a_first_look_whose_title_says_so(
+def test_a_run_without_options_is_titled_a_first_look(
     specbench: Specbench,
 ) -> None:
     first = specbench("run", "--output", "first", "--settings", "paper")

@@ -33,7 +33,7 @@ from tests.zoo.stand_in_shapes import SHAPE, write_config
 SMALL = ("--template", "none", "--max-new-tokens", "6", "--device", "cpu", "--output", "out")
 
 
-def test_a_run_tells_its_time_prints_its_table_and_keeps_run_and_report(
+def test_a_run_prints_its_table_and_keeps_its_report(
     specbench: Specbench,
     model: Path,
     draft: Path,
@@ -91,7 +91,7 @@ def test_an_output_folder_holds_the_run_and_its_report(
 
 
 @pytest.mark.parametrize("has_options", [True, False])
-def test_resume_goes_on_with_the_newest_unfinished_run_and_keeps_what_it_has(
+def test_resume_continues_the_newest_unfinished_run(
     specbench: Specbench, prompt_file: Path, answers: dict[str, Answer], has_options: bool
 ) -> None:
     calls: list[Request] = []
@@ -120,7 +120,7 @@ def test_resume_goes_on_with_the_newest_unfinished_run_and_keeps_what_it_has(
 
 
 @pytest.mark.usefixtures("answers")
-def test_a_run_is_named_by_its_folder_or_a_file_in_it_and_a_copy_by_its_own_name(
+def test_a_run_may_be_named_by_its_folder_or_a_file_in_it(
     specbench: Specbench, prompt_file: Path
 ) -> None:
     specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", "one")
@@ -149,7 +149,7 @@ def test_options_come_from_the_environment_too_and_are_recorded(
 
 
 @pytest.mark.usefixtures("answers")
-def test_runs_are_listed_with_model_methods_progress_and_what_became_of_them(
+def test_runs_are_listed_with_model_methods_progress_and_status(
     specbench: Specbench, prompt_file: Path
 ) -> None:
     def listed() -> str:
@@ -190,7 +190,7 @@ def test_a_gguf_file_is_named_beside_its_folder(
     assert read_run(Path("mine")).header.spec.values.model == str(tmp_path / "two.gguf")
 
 
-def test_threads_and_phases_are_kept_and_a_resumed_run_goes_on_with_them(
+def test_a_resumed_run_keeps_threads_and_phases(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     call = ("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)

@@ -168,9 +168,7 @@ def test_one_server_that_sends_all_tokens_at_once_has_a_report_and_a_site(
     assert specbench("site", "out", "--out", "empty").code == 0
 
 
-def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
-    specbench: Specbench, prompts: Path
-) -> None:
+def test_an_engine_that_dies_fails_alone(specbench: Specbench, prompts: Path) -> None:
     fake = Path(__file__).parents[1] / "support" / "fake_engine.py"
     call = ("run", "--engine", "vllm", "--engine-command", f"{sys.executable} {fake}")
     methods = ("--method", "ngram,eagle3:num_tokens=3,sps", "--prompts", prompts, "--quiet")
@@ -201,7 +199,7 @@ def test_a_dry_run_prints_the_commands_of_engines(specbench: Specbench, prompts:
     assert '"method": "ngram"' in lines["ngram"] and "speculative" not in lines["vanilla"]
 
 
-def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
+def test_an_audit_compares_servers_with_each_other_and_the_model(
     specbench: Specbench, prompts: Path
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(str(TINY / "target"))
@@ -223,7 +221,7 @@ def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
     assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
 
 
-def test_an_audit_of_a_server_without_vanilla_compares_it_with_the_model_itself(
+def test_an_audit_compares_a_server_without_vanilla_with_the_model(
     specbench: Specbench, prompts: Path
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(str(TINY / "target"))

@@ -22,7 +22,7 @@ def options(folder: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_settings_are_chosen_once_and_all_commands_read_them(
+def test_all_commands_read_the_settings_of_a_run(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPECBENCH_RUN_SETTINGS")

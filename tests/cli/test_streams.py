@@ -34,7 +34,7 @@ def shell(script: str, folder: Path) -> tuple[int, str, str]:
         ("| true", "stdout: Broken pipe."),
     ],
 )  # fmt: skip
-def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, message: str) -> None:
+def test_a_broken_stdout_gives_one_message(tmp_path: Path, to: str, message: str) -> None:
     code, _, err = shell(f"$LIST {to}", tmp_path)
     assert (code, err.splitlines()[0]) == (2, f"Error: {message}")
     assert "Traceback" not in err
@@ -52,7 +52,7 @@ def test_a_stream_of_ascii_has_the_nearest_characters(text: str, expected: str) 
 
 
 @pytest.mark.parametrize("name", ["a\udcff", "a\x1b[31m", "a\n::error::b"])
-def test_an_argument_that_is_not_utf8_is_one_message(specbench: Specbench, name: str) -> None:
+def test_an_argument_that_is_not_utf8_gives_one_message(specbench: Specbench, name: str) -> None:
     said = specbench("report", name)
     assert said.code == 2 and "is not UTF-8, or has control characters" in said.err
     assert said.err.count("\n") == 2 and "\x1b" not in said.err

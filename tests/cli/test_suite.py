@@ -42,7 +42,7 @@ def records(name: str) -> tuple[Record, ...]:
     return read_run(Path("results/suites", name)).records
 
 
-def test_a_dry_run_runs_nothing_and_then_each_run_has_a_folder_and_the_suite_one_report(
+def test_a_suite_has_a_folder_per_run_and_one_report(
     specbench: Specbench, answers: dict[str, Answer], recipe: Path
 ) -> None:
     said = specbench("suite", recipe, "--dry-run")
@@ -61,7 +61,7 @@ def test_a_dry_run_runs_nothing_and_then_each_run_has_a_folder_and_the_suite_one
     assert specbench("report", "results/suites/two").out == said.out
 
 
-def test_a_run_that_is_refused_is_reported_before_and_in_the_suite_and_the_others_go_on(
+def test_a_refused_run_is_reported_and_the_others_continue(
     specbench: Specbench, answers: dict[str, Answer], tmp_path: Path
 ) -> None:
     path = tmp_path / "half.toml"
@@ -80,7 +80,7 @@ def test_a_run_that_is_refused_is_reported_before_and_in_the_suite_and_the_other
     assert len(records("half/02-tiny")) == 2
 
 
-def test_a_stopped_suite_goes_on_where_it_was_and_not_if_its_recipe_changed(
+def test_a_stopped_suite_continues_unless_its_recipe_changed(
     specbench: Specbench, answers: dict[str, Answer], recipe: Path
 ) -> None:
     count = 0

@@ -66,7 +66,7 @@ def test_the_variable_moves_tunes_and_those_at_the_former_place_are_found(
 
 
 @pytest.mark.parametrize("name", ["tiny", "all", "FILE"])
-def test_forgotten_settings_are_not_used_again_wherever_they_were(
+def test_forgotten_settings_are_not_used_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, specbench: Specbench
 ) -> None:
     keep("tiny", pld={"num_tokens": 3})

@@ -61,6 +61,6 @@ def test_a_truncated_cache_entry_is_ignored(file: Path, tmp_path: Path) -> None:
     assert cached_sha256(file) == sha256(b"large")
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_not_an_error(file: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in its place")
     assert cached_sha256(file) == sha256(b"large")

@@ -41,9 +41,7 @@ def test_a_published_file_is_downloaded_once_and_then_found(cache: Path, url: st
     assert paper_file("demo", source, offline=True) == path
 
 
-def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
-    cache: Path, url: str
-) -> None:
+def test_a_download_with_another_hash_is_not_kept(cache: Path, url: str) -> None:
     source = PaperSource(url, "0" * 64, "question.jsonl", 1)
     with error_with(UserError, SHA256, "0" * 64):
         paper_file("demo", source, offline=False)
@@ -59,7 +57,7 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
         ("html", "STALL_LIMIT_S", "the answer is an HTML page"),
     ],
 )
-def test_a_download_that_goes_wrong_is_one_message_and_leaves_nothing(
+def test_a_failed_download_gives_one_message_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, limit: str, message: str
 ) -> None:
     monkeypatch.setattr(f"specbench.data.cache.{limit}", 0.2)
@@ -71,7 +69,7 @@ def test_a_download_that_goes_wrong_is_one_message_and_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
-def test_a_cached_file_that_was_changed_names_both_hashes_and_stays(cache: Path) -> None:
+def test_a_changed_cached_file_is_refused_and_stays(cache: Path) -> None:
     cache.mkdir()
     (cache / "question.jsonl").write_bytes(b"mine")
     with error_with(UserError, SHA256, hashlib.sha256(b"mine").hexdigest()):
@@ -102,7 +100,7 @@ def test_a_missing_file_offline_is_named_with_its_source_and_its_place(cache: Pa
         assert part in caught.value.hint
 
 
-def test_a_cache_folder_that_cannot_be_written_is_one_message(
+def test_a_read_only_cache_folder_gives_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
@@ -142,7 +140,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 @pytest.mark.usefixtures("library")
-def test_without_a_limit_the_cards_own_applies_and_a_rows_number_is_its_id() -> None:
+def test_without_a_limit_the_cards_own_applies() -> None:
     source = HubSource("a/b", "test", turns=("{text}",), default_limit=3)
     prompts = hub_prompts("demo", source, num_prompts=None, offline=False)
     assert [prompt.sample_id for prompt in prompts.prompts] == ["demo/0", "demo/1", "demo/2"]
@@ -167,7 +165,7 @@ def test_the_library_is_offline_during_the_call_only(library: types.ModuleType) 
 
 
 @pytest.mark.parametrize("offline", [True, False])
-def test_a_data_set_that_cannot_be_loaded_is_one_message(
+def test_a_data_set_that_cannot_be_loaded_gives_one_message(
     library: types.ModuleType, monkeypatch: pytest.MonkeyPatch, offline: bool
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -14,7 +14,7 @@ from tests.models.making import write_jsonl
 from tests.support.refusals import error_with
 
 
-def test_a_file_of_ones_own_is_a_task_named_after_it(tmp_path: Path) -> None:
+def test_a_users_file_is_a_task_named_after_it(tmp_path: Path) -> None:
     path = write_jsonl(
         tmp_path / "traffic.jsonl",
         [{"question_id": 7, "category": "chat", "turns": ["Hello", "Again"]}, {"prompt": "Hi"}],
@@ -88,7 +88,7 @@ def test_prompts_with_equal_turns_are_copies_of_the_first(tmp_path: Path) -> Non
     assert copies(2) == {}
 
 
-def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     text = "one\u2028two\x85three"
     path = tmp_path / "mine.jsonl"
     line = json.dumps({"turns": [text]}, ensure_ascii=False)
@@ -107,7 +107,7 @@ def test_a_limit_takes_the_first_prompts_and_a_run_records_no_path(tmp_path: Pat
     assert "mine.jsonl" in recorded and str(tmp_path) not in recorded
 
 
-def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
+def test_the_hash_of_a_set_depends_only_on_its_prompts(
     tmp_path: Path,
 ) -> None:
     def hashes(row: dict[str, object], limit: int | None = None) -> tuple[str, str | None]:

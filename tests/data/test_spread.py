@@ -75,7 +75,9 @@ def test_recorded_runs_give_their_old_prompts(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_unfinished_run_without_an_order_goes_on_with_the_first_prompts(tmp_path: Path) -> None:
+def test_an_unfinished_run_without_an_order_continues_with_the_first_prompts(
+    tmp_path: Path,
+) -> None:
     values: dict[str, Any] = {
         "tasks": "gsm8k",
         "repeats": 1,

@@ -52,7 +52,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return settings
 
 
-def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
+def test_the_setting_is_restored_even_after_an_error(setting: bool) -> None:
     with pytest.raises(RuntimeError), without_cudnn_attention():
         assert "cudnn" not in attention_kernels()
         raise RuntimeError

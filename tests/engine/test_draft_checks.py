@@ -93,7 +93,7 @@ def test_a_drafter_cannot_change_the_state(attack: str) -> None:
         decode(random_target(), Meddler(attack), REQUEST)
 
 
-def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
+def test_a_slice_of_the_tokens_is_a_copy(tmp_path: Path) -> None:
     target = random_target()
     expected = decode(target, build("vanilla", target, tmp_path), REQUEST)
     answer = decode(target, Meddler("state.token_ids[:].clear()"), REQUEST)
@@ -178,7 +178,7 @@ CHAIN = [0, 7, 8, 9]
         ([0, 1], CHAIN, VOCAB, f"emitted token {VOCAB}, but the vocabulary has {VOCAB}"),
     ],
 )
-def test_a_rule_that_accepts_what_is_no_path_fails(
+def test_a_rule_that_accepts_a_broken_path_fails(
     path: list[int], tokens: list[int], bonus: int, reason: str, is_checked: bool
 ) -> None:
     drafter = Ruled(path, tokens, bonus)
@@ -186,7 +186,7 @@ def test_a_rule_that_accepts_what_is_no_path_fails(
         decode(random_target(), drafter, Request((1, 5), 9), is_checked=is_checked)
 
 
-def test_a_rule_of_a_methods_own_may_accept_any_path() -> None:
+def test_a_methods_own_rule_may_accept_any_path() -> None:
     drafter = Ruled(path=[0, 1, 2], tokens=CHAIN, bonus=3)
     done = decode(random_target(), drafter, Request((1, 5), 9))
     assert done.token_ids[1:] == (7, 8, 3, 7, 8, 3, 7, 8)

@@ -97,7 +97,7 @@ def test_replayed_steps_of_models_with_limited_attention_give_the_tokens_of_eage
     assert (recorded.failures, recorded.refused) == (set(), set())
 
 
-def test_buckets_grow_to_less_than_twice_the_last_and_have_room_for_a_tree() -> None:
+def test_each_bucket_is_less_than_twice_the_last() -> None:
     assert buckets(2048 + 160) == [512, 768, 1280, 2304]
     assert buckets(32768 + 160)[-1] == 33024 and len(buckets(32768 + 160)) == 8
     for num_rows in (1, 511, 512, 513, 2304, 2305, 100_000):
@@ -164,7 +164,7 @@ def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
     assert recorded.used_bytes() == 0
 
 
-def test_a_tensor_that_is_given_again_is_read_again_whatever_lay_there_in_between(
+def test_a_repeated_input_is_copied_again(
     recorded: Graphs,
 ) -> None:
     double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
@@ -175,7 +175,7 @@ def test_a_tensor_that_is_given_again_is_read_again_whatever_lay_there_in_betwee
     assert add(given)[0].item() == 101
 
 
-def test_an_output_stays_until_the_next_call_after_which_a_part_of_it_is_read_again(
+def test_an_output_is_valid_until_the_next_call(
     recorded: Graphs,
 ) -> None:
     double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
@@ -201,7 +201,7 @@ def test_a_function_that_cannot_be_recorded_runs_eagerly_with_a_reason(recorded:
 
 
 @torch.inference_mode()
-def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
+def test_a_grown_cache_is_recorded_again(recorded: Graphs) -> None:
     target, plain = Target(random_llama(), recorded), Target(random_llama())
     for prompt in (prompts()[0], prompts()[2] * 8, prompts()[0]):
         for model in (target, plain):
@@ -315,7 +315,7 @@ def recorder() -> CudaRecorder:
     return CudaRecorder(torch.device("cpu"))
 
 
-def test_torchs_warning_of_a_prototype_is_no_error_and_the_mode_is_restored(cuda: FakeCuda) -> None:
+def test_torchs_prototype_warning_is_not_an_error(cuda: FakeCuda) -> None:
     modes = []
 
     def function() -> tuple[Tensor, ...]:
@@ -328,7 +328,7 @@ def test_torchs_warning_of_a_prototype_is_no_error_and_the_mode_is_restored(cuda
 
 
 @pytest.mark.parametrize("place", ["watched", "captured"])
-def test_after_a_recording_that_failed_others_work(place: str, cuda: FakeCuda) -> None:
+def test_other_recordings_work_after_a_failed_one(place: str, cuda: FakeCuda) -> None:
     def function() -> tuple[Tensor, ...]:
         if cuda.is_capturing if place == "captured" else cuda.mode == 2:
             raise RuntimeError("called a synchronizing CUDA operation")
@@ -343,7 +343,7 @@ def test_after_a_recording_that_failed_others_work(place: str, cuda: FakeCuda) -
     assert recorder()(lambda: (X,), ()).outputs[0].tolist() == X.tolist()
 
 
-def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_reported(
+def test_the_reason_of_the_first_failed_capture_is_reported(
     cuda: FakeCuda,
 ) -> None:
     def function() -> tuple[Tensor, ...]:
@@ -386,6 +386,6 @@ def test_a_mixture_of_experts_can_be_captured(
         lambda x: torch.rand(3, device=x.device),
     ],
 )
-def test_what_a_capture_refuses_is_found(planted: Callable[[Tensor], object]) -> None:
+def test_operations_that_a_capture_refuses_are_found(planted: Callable[[Tensor], object]) -> None:
     (refused,) = refusals(planted, (torch.ones(3),))
     assert refused.startswith("test_graphs.py:")

@@ -57,7 +57,7 @@ def test_other_operations_leave_weights_where_they_are(model: Any) -> None:
 
 
 @pytest.mark.parametrize("why", ["small", "no huge pages"])
-def test_weights_stay_where_moving_is_no_use(
+def test_weights_stay_if_moving_does_not_help(
     why: str, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "small":

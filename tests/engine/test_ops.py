@@ -35,7 +35,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 64, 65])
-def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> None:
+def test_large_products_in_parts_are_the_same(threads: int, num_rows: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(num_rows, 700)
     weight = torch.randn(1800, 700)

@@ -64,7 +64,7 @@ def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
     assert done.decode_s == sum(astuple(done.phases)) + 2
 
 
-def test_a_run_without_phases_reads_the_clock_at_its_four_borders_only(
+def test_a_run_without_phases_reads_the_clock_four_times(
     readings: list[float],
 ) -> None:
     target = random_target()
@@ -73,7 +73,7 @@ def test_a_run_without_phases_reads_the_clock_at_its_four_borders_only(
     assert len(readings) == 4  # begin, prefill, the drafter's prefill, end
 
 
-def test_a_stopwatch_forgets_the_completion_before() -> None:
+def test_a_stopwatch_forgets_the_previous_completion() -> None:
     target, watch = random_target(), HostStopwatch()
     drafter = build("vanilla", target, Path())
     long = decode(target, drafter, Request(prompts()[1], 40), stopwatch=watch)

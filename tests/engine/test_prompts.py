@@ -58,7 +58,7 @@ def answers(
     return turns
 
 
-def test_prompts_have_the_sizes_of_trees_and_two_more() -> None:
+def test_prompts_are_padded_to_a_listed_size() -> None:
     graphs = Graphs(TraceRecorder())
     assert tuple(map(graphs.prompt_size, LENGTHS)) == SIZES
     with graphs.paused():
@@ -80,9 +80,7 @@ def test_replayed_prompts_give_the_tokens_of_eager_ones(
 
 
 @pytest.mark.parametrize("name", ["hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash"])
-def test_a_draft_layer_reads_prompts_in_recordings_from_the_memory_of_the_targets(
-    name: str, tmp_path: Path
-) -> None:
+def test_recordings_of_a_draft_layer_read_the_targets_memory(name: str, tmp_path: Path) -> None:
     graphs = Graphs(TraceRecorder())
     target = Target(random_llama(layers=8), graphs)
     drafter = build(name, target, tmp_path, {"arch": "prefix-mlp"} if name == "hydra" else {})

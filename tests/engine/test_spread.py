@@ -49,7 +49,7 @@ def numbers(devices: Any) -> list[int]:
     return [device.index for device in devices]
 
 
-def test_layers_and_their_cache_are_spread_and_all_else_is_on_the_first_gpu(target: Target) -> None:
+def test_only_layers_and_their_cache_are_spread(target: Target) -> None:
     model = target.model
     layers = [next(layer.parameters()).device for layer in target.layers]
     assert numbers(layers) == [0, 0, 1, 1]
@@ -74,7 +74,7 @@ def test_a_drafter_gets_all_that_it_needs_on_the_first_gpu(target: Target) -> No
     target.commit([1])  # the path does not begin the chain, so both GPUs copy rows
 
 
-def test_the_first_layers_alone_end_before_the_others(target: Target) -> None:
+def test_the_first_layers_run_without_the_others(target: Target) -> None:
     part = target.first_layers(3)
     with part.capture(Needs(hidden=True)):
         assert part.prefill([1, 2, 3]).logits.device == GPUS[0]
@@ -94,7 +94,7 @@ def test_the_first_layers_alone_end_before_the_others(target: Target) -> None:
         ([1, 1, 2], [0, 1, 2, 2]),
     ],
 )
-def test_layers_follow_the_room_of_each_gpu(rooms: list[float], layers: list[int]) -> None:
+def test_layers_are_placed_by_the_room_of_each_gpu(rooms: list[float], layers: list[int]) -> None:
     model = random_of(config_of("llama", num_hidden_layers=NUM_LAYERS))
     devices = [torch.device("cuda", number) for number in range(len(rooms))]
     placed = device_map(model, devices, rooms)

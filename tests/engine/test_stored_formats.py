@@ -71,7 +71,7 @@ def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
     return target
 
 
-def test_fp8_weights_decode_as_the_weights_they_stand_for(tmp_path: Path) -> None:
+def test_fp8_weights_decode_like_the_weights_they_stand_for(tmp_path: Path) -> None:
     plain = llama(tmp_path)
     plain.load_state_dict(fp8_layers(tmp_path))
     target = check_stands_for(tmp_path, plain)
@@ -79,7 +79,7 @@ def test_fp8_weights_decode_as_the_weights_they_stand_for(tmp_path: Path) -> Non
     assert pass_bytes(target.model) == pass_bytes(plain)
 
 
-def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> None:
+def test_mxfp4_experts_decode_like_the_weights_they_stand_for(tmp_path: Path) -> None:
     torch.manual_seed(0)
     plain = GptOssForCausalLM(GptOssConfig(**EXPERTS))
     plain.save_pretrained(tmp_path)
@@ -89,7 +89,7 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
     assert stored.weight_bytes < sum(tensor.nbytes for tensor in plain.state_dict().values())
 
 
-def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
+def test_counting_bytes_does_not_repack_weights() -> None:
     """On a CPU, bitsandbytes repacks weights that it is asked to save, which changes them."""
 
     class Packed(nn.Linear):
@@ -116,7 +116,7 @@ def spec(folder: Path, **more: str) -> RunSpec:
     return RunSpec(model=str(folder), methods=("pld",), device="cpu", **more)  # type: ignore[arg-type]
 
 
-def test_weights_that_become_plain_are_recorded_as_such(tmp_path: Path) -> None:
+def test_dequantised_weights_are_recorded_as_such(tmp_path: Path) -> None:
     setup = make_engine_setup(spec(tiny_in(tmp_path / "a", "fp8")), is_offline=True)
     assert "fp8 → float32" in setup.title
     assert setup.describe().model.precision == "fp8 → float32"

@@ -158,7 +158,7 @@ def test_the_number_of_layers_names_the_last_layers_output(name: str) -> None:
 
 
 @torch.inference_mode()
-def test_extending_and_cropping_is_prefilling() -> None:
+def test_extending_and_cropping_equals_prefilling() -> None:
     target = random_target()
     target.extend(torch.tensor([1, 5, 6]))
     target.extend(torch.tensor([9, 9]))
@@ -177,7 +177,7 @@ def test_extending_and_cropping_is_prefilling() -> None:
     ],
     ids=["lacking", "misshapen", "of a deeper model"],
 )  # fmt: skip
-def test_tensors_that_do_not_fit_are_refused_by_name_without_a_warning_of_transformers(
+def test_tensors_that_do_not_fit_are_refused_by_name(
     tensors: dict[str, Tensor | None],
     config: dict[str, int],
     fault: str,
@@ -278,7 +278,7 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_and_states_of_plain_fo
         assert bool(checked.refused) == (model_type in EAGER), checked.refused
 
 
-def test_the_tested_classes_are_those_of_these_tests() -> None:
+def test_every_class_listed_as_tested_is_tested_here() -> None:
     configs = [config_of(name) for name in (*FULL, *LIMITED) if name in CONFIG_MAPPING]
     classes = {AutoModelForCausalLM._model_mapping[type(config)].__name__ for config in configs}
     assert classes <= TESTED

@@ -60,9 +60,7 @@ def test_a_kill_of_a_run_leaves_no_process_of_the_engine(name: str, tmp_path: Pa
 
 
 @ENGINES
-def test_an_engine_that_is_killed_fails_its_samples_and_the_run_goes_on(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_killed_engine_fails_only_its_samples(name: str, tmp_path: Path) -> None:
     with running(name, tmp_path / "run", "--limit", "4") as (run, engine):
         for process in engine:
             with suppress(psutil.NoSuchProcess):
@@ -78,9 +76,7 @@ def test_an_engine_that_is_killed_fails_its_samples_and_the_run_goes_on(
 
 
 @ENGINES
-def test_an_engine_that_hangs_is_left_at_the_time_limit_and_ended(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_engine_that_hangs_is_ended_at_the_time_limit(name: str, tmp_path: Path) -> None:
     more = ("--limit", "4", "--no-baseline", "--request-timeout", "3")
     with running(name, tmp_path / "run", *more) as (run, engine):
         for process in engine:

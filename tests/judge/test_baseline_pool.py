@@ -46,7 +46,7 @@ def slow(checked: CheckedRun) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_differ() -> None:
+def test_a_slow_method_fails_even_if_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
         assert slow(gate(simulator, seed, {method: 0.2})) == {method}
@@ -54,14 +54,14 @@ def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_diff
         assert slow(gate(simulator, seed)) == set()
 
 
-def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
+def test_methods_that_are_equally_slower_are_one_failure() -> None:
     checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
     (failure,) = failed_speeds(checked)
     assert (cell(failure).method, cell(failure).task) == ("vanilla", MEAN)
     assert "in all methods together" in failure.text
 
 
-def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
+def test_the_gate_skips_speeds_of_noisy_runs() -> None:
     checked = gate(Simulator(8, drift=0.15), 4)
     (whole,) = [outcome for outcome in checked.checks if outcome.text.startswith("cannot tell")]
     assert whole.status == "skipped"

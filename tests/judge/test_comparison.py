@@ -99,7 +99,7 @@ def test_variation_shared_by_both_runs_widens_no_interval() -> None:
     assert abs(number(pair.ratio) - 1) < 0.01
 
 
-def test_the_mean_is_that_of_the_tasks_and_pooled_takes_them_as_one() -> None:
+def test_the_mean_is_over_tasks_and_pooled_joins_them() -> None:
     run = full_run(tasks=("gsm8k", "alpaca"))
 
     def change(answer: Record) -> Record:
@@ -157,7 +157,7 @@ def test_times_with_phases_are_not_compared() -> None:
     assert number(cell.mat.ratio) == 1.0
 
 
-def test_what_only_one_run_has_is_named() -> None:
+def test_parts_that_only_one_run_has_are_named() -> None:
     run = full_run(tasks=("gsm8k", "alpaca"))
     other = full_run(methods=("vanilla", "pld", "medusa"), tasks=("gsm8k",), id="other")
     compared = compare(run, other)
@@ -214,7 +214,7 @@ def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -
     assert number(cell.tokens_per_s.ratio) == pytest.approx(2.0)
 
 
-def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
+def test_mat_of_a_server_without_steps_follows_from_its_accepted_tokens() -> None:
     def accepting(num_accepted: int) -> Run:
         served = Serving(0.0, (), num_accepted=num_accepted)
         counted = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
@@ -256,7 +256,7 @@ def sentences(comparison: Comparison) -> str:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
-def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
+def test_a_terminal_of_any_width_shows_every_number(width: int) -> None:
     text = shown([compare(RUN, new({"pld": 1.25}))], width)
     assert max(map(len, text.splitlines())) <= width
     for heading in ("speedup", "MAT", "tokens/s", "B / A", "Mean of the tasks", *TASKS.values()):
@@ -320,7 +320,7 @@ def cut(pool: Run) -> Run:
     return replace(pool, records=kept)
 
 
-def test_speeds_of_runs_or_passes_that_were_cut_are_not_judged() -> None:
+def test_speeds_of_incomplete_runs_are_not_judged() -> None:
     reason = "not judged: fewer than two passes or runs are complete enough."
     pool = cut(several(RUN, 3))
     compared = compare(pool, cut(several(new({"pld": 1.25}), 3, seed=1)))
@@ -333,7 +333,7 @@ def test_speeds_of_runs_or_passes_that_were_cut_are_not_judged() -> None:
     assert sentences(crossed).endswith(f"on average over the tasks; {reason}")
 
 
-def test_equal_runs_that_differ_as_the_machine_does_are_not_told_apart() -> None:
+def test_the_machines_noise_is_not_claimed_as_a_difference() -> None:
     compared = compare(several(RUN, sd=0.05), several(new({}), sd=0.05, seed=1))
     for cell in compared.cells.values():
         assert not cell.tokens_per_s.is_claimed
@@ -377,7 +377,7 @@ def test_a_cross_comparison_is_one_sentence_about_two_machines() -> None:
     assert "speedup" not in text
 
 
-def test_runs_are_tables_against_the_first_and_loads_of_one_run_have_one_letter() -> None:
+def test_each_run_is_compared_with_the_first() -> None:
     runs = [RUN, new({"pld": 1.1}), with_header(RUN, id="third")]
     text = shown(compare_runs(runs))
     assert "B against A, Temperature=0" in text
@@ -390,7 +390,7 @@ def test_runs_are_tables_against_the_first_and_loads_of_one_run_have_one_letter(
     assert "C  " not in text
 
 
-def test_what_may_explain_a_difference_is_a_warning() -> None:
+def test_possible_causes_of_a_difference_are_warnings() -> None:
     other = new(
         {},
         environment__torch__version="2.14",
@@ -408,7 +408,7 @@ def test_what_may_explain_a_difference_is_a_warning() -> None:
         assert warning in text
 
 
-def test_what_is_not_comparable_is_marked_in_every_form() -> None:
+def test_incomparable_numbers_are_marked_in_every_format() -> None:
     forced = compare(RUN, new({}, model__dtype="float16"), is_forced=True)
     rows = csv.DictReader(StringIO(render_comparison([forced], "csv")))
     assert {row["is_comparable"] for row in rows} == {"False"}

@@ -41,7 +41,7 @@ def steps(run: Run, baseline: Run = BASELINE, max_drop: float = 0.02) -> list[Ch
     return [gate_check for gate_check in gate.checks if gate_check.name == "steps"]
 
 
-def test_two_answers_with_other_steps_fail_without_a_test() -> None:
+def test_two_answers_with_different_steps_fail() -> None:
     (failed,) = steps(changed(2))
     assert failed.status == "failed" and failed.cell
     assert (failed.cell.method, failed.cell.task) == ("sps", "gsm8k")
@@ -52,7 +52,7 @@ def test_two_answers_with_other_steps_fail_without_a_test() -> None:
 
 
 @pytest.mark.parametrize(("run", "max_drop"), [(changed(1), 0.02), (changed(8), 0.9)])
-def test_one_answer_and_a_change_that_is_allowed_are_named(run: Run, max_drop: float) -> None:
+def test_one_answer_or_an_allowed_change_is_only_named(run: Run, max_drop: float) -> None:
     (named,) = steps(run, max_drop=max_drop)
     assert named.status == "passed" and "took different steps" in named.text
     notes = check(run, BASELINE, Allowed(speed="never", max_mat_drop=max_drop)).notes
@@ -68,7 +68,7 @@ def test_steps_of_older_runs_are_named_and_never_fail() -> None:
     assert "MAT is lower by" in named.text and "older run" in named.text
 
 
-def test_other_lists_of_equal_sums_are_named() -> None:
+def test_a_different_order_of_steps_is_named() -> None:
     def reverse(record: Record) -> Record:
         if (record.key.method, record.key.sample_id) != ("sps", "gsm8k/3"):
             return record
@@ -94,7 +94,7 @@ def test_steps_that_round_or_draw_differently_are_not_judged_as_exact(
 
 
 @pytest.mark.parametrize(("method", "texts"), [("sps", []), ("vanilla", ["2 of 8 equal answers"])])
-def test_an_answer_after_another_dialogue_is_no_pair(method: str, texts: list[str]) -> None:
+def test_answers_after_different_dialogues_are_not_paired(method: str, texts: list[str]) -> None:
     """The second turns of all methods follow vanilla's answers."""
 
     def with_second_turn(run: Run, first: int) -> Run:

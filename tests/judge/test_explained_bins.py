@@ -86,7 +86,7 @@ def test_the_ratio_by_position_is_that_of_an_independent_walk() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_lines_are_shown_only_where_a_difference_is() -> None:
+def test_lines_are_shown_only_for_differences() -> None:
     document = explained_document(explain_runs(RUN, RUN))
     assert {row["effect"] for row in document.explanations[0]["by_place"]} == {1.0}
     text = printed(partial(print_explanation, document))

@@ -36,7 +36,7 @@ def factors(document: ExplainedDocument) -> dict[str, float]:
     return {row["factor"]: row["effect"] for row in explanation["factors"]}
 
 
-def test_a_cell_against_a_cell_is_mat_and_the_rest(table: str) -> None:
+def test_two_cells_differ_by_mat_and_the_rest(table: str) -> None:
     document = explain_cells([f"{table}eagle/chat,load=1", f"{table}eagle/chat,load=8"])
     ratio = 3.03 / 2
     assert factors(document) == pytest.approx(

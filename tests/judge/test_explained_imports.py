@@ -87,7 +87,7 @@ def test_eagles_70b_answers_are_explained_from_mat_down(tmp_path: Path) -> None:
 
 
 @needs_published
-def test_medusas_repeats_differ_by_time_alone_and_without_a_claim(tmp_path: Path) -> None:
+def test_medusas_repeats_differ_only_by_time(tmp_path: Path) -> None:
     files = [published(f"medusa/medusa-vicuna-7b-v1.3-{name}-temp*") for name in (1, 2)]
     runs = [imported(tmp_path / path.stem, f"medusa={path}") for path in files]
     explanation = only(explain_runs(runs[0], runs[1]))
@@ -123,7 +123,7 @@ def quotient_of_rates(run: Run) -> float:
     return mean(rates["eagle2"]) / mean(rates["vanilla"])
 
 
-def test_ours_against_an_imported_run_is_averaging_and_the_planted_times(tmp_path: Path) -> None:
+def test_an_imported_run_differs_by_averaging_and_planted_times(tmp_path: Path) -> None:
     run = full_run(("vanilla", "eagle2"), (TASK,), num_samples=8)
     explanation = only(explain_runs(slower(run, {"eagle2": 1.25}), written(tmp_path, run)))
     tokens, seconds = (
@@ -152,7 +152,7 @@ def test_ours_against_an_imported_run_is_averaging_and_the_planted_times(tmp_pat
     assert not explanation.step_lines  # the machine of one side is unknown
 
 
-def test_settings_that_files_do_not_name_are_not_said_to_be_equal(tmp_path: Path) -> None:
+def test_settings_that_files_do_not_name_are_not_called_equal(tmp_path: Path) -> None:
     run = full_run(("vanilla", "eagle2"), (TASK,), num_samples=8)
     passes = [slower(run, {"vanilla": f, "eagle2": 1 / f}) for f in (0.999, 1.0, 1.001)]
     slow = [slower(of_pass, {"vanilla": 1.5}) for of_pass in passes]
@@ -164,7 +164,7 @@ def test_settings_that_files_do_not_name_are_not_said_to_be_equal(tmp_path: Path
     assert "Not in B token ids, prompt tokens" in text_of(explanation)
 
 
-def test_an_unknown_load_or_temperature_is_no_setting(tmp_path: Path) -> None:
+def test_an_unknown_load_or_temperature_is_not_a_cause(tmp_path: Path) -> None:
     line = {**answer(1), "model_id": "m"}
     of_vanilla = write_lines(tmp_path / "a.jsonl", line)
     of_eagle2 = write_lines(tmp_path / "b.jsonl", answer(1))  # names its temperature

@@ -236,7 +236,7 @@ def test_every_pair_of_recorded_runs_is_an_exact_product() -> None:
 
 
 @pytest.mark.parametrize("name", ["vllm-cpu", "vllm-cpu-loads", "llamacpp-cpu"])
-def test_a_load_against_a_load_is_an_exact_product_with_requests_in_flight(name: str) -> None:
+def test_loads_differ_by_an_exact_product_with_requests_in_flight(name: str) -> None:
     run = recorded(name)
     loads = (Load(concurrency=8), Load(concurrency=1))
     explanations = explain_runs(run, run, loads=loads, bootstrap=FEW)
@@ -303,7 +303,7 @@ def sentence_of(explanation: Explanation) -> str:
     return str(document["explanations"][0]["sentence"])
 
 
-def test_a_factor_that_no_differing_setting_can_move_is_without_a_cause() -> None:
+def test_a_factor_that_no_changed_setting_affects_has_no_cause() -> None:
     explanation = explained(cheaper(spec__values__history="own"))  # moves MAT alone
     assert explanation.is_without_cause(COST)
     assert "without a cause" in sentence_of(explanation)
@@ -322,7 +322,7 @@ def test_a_factor_that_no_differing_setting_can_move_is_without_a_cause() -> Non
         ({"environment__cpu__model": "another"}, "machine: another"),
     ],
 )
-def test_a_setting_stands_under_the_factor_that_it_can_move(
+def test_a_setting_is_listed_under_the_factor_that_it_affects(
     changes: dict[str, Any], setting: str
 ) -> None:
     options = {"depth": 7, "total_tokens": 9}
@@ -334,7 +334,7 @@ def test_a_setting_stands_under_the_factor_that_it_can_move(
     assert setting in sentence_of(explanation)
 
 
-def test_one_pass_per_side_claims_nothing_of_times() -> None:
+def test_one_pass_per_side_claims_nothing_about_times() -> None:
     run = full_run(("vanilla", "eagle2"), num_samples=8)
     explanation = explained(slower(run, {"vanilla": 1.5}), run)
     assert explanation.p_values[COST] is None and not explanation.is_claimed(COST)
@@ -457,7 +457,7 @@ def test_without_a_baseline_the_number_is_tokens_per_second() -> None:
         assert "A's tokens/s is 1.250 times B's" in sentence_of(explanation)
 
 
-def test_what_cannot_be_explained_is_one_message() -> None:
+def test_runs_that_cannot_be_explained_give_one_message() -> None:
     run = full_run(("vanilla", "pld"), TASK)
     with pytest.raises(UserError, match="method in run"):
         explain_runs(run, run, ("pld", "medusa"))

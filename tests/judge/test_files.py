@@ -82,7 +82,7 @@ def test_workers_answer_side_by_side(tmp_path: Path) -> None:
     assert "s, but the whole run only 60 s" in fault
 
 
-def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_fault(tmp_path: Path) -> None:
     assert "no run in" in faults(tmp_path)[0]
     folder = store(tmp_path / "cut")
     file = folder / "samples.jsonl"
@@ -167,7 +167,7 @@ def test_a_run_recorded_in_the_project_is_sound() -> None:
     assert any("tiny" in text for text in exclusions(folder))
 
 
-def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() -> None:
+def test_the_load_of_a_merged_run_needs_all_its_workers() -> None:
     header = good_header()
     origin = Origin(id="a", created="", num_records=2, environment=header.environment)
     worker = WorkerHeader(node="", gpu_ids=(), environment=header.environment, cpu=header.cpu)
@@ -179,7 +179,7 @@ def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() 
         assert is_unrecorded is not is_known
 
 
-def test_a_file_at_hand_that_has_another_hash_is_reported(tmp_path: Path) -> None:
+def test_a_local_file_with_another_hash_is_reported(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"as it was")
     files = {name: to_builtins(file) for name, file in identify(tmp_path).files.items()}
@@ -192,14 +192,14 @@ def test_a_file_at_hand_that_has_another_hash_is_reported(tmp_path: Path) -> Non
     assert note == f"{tmp_path}: {reason}"
 
 
-def test_weights_of_a_running_server_are_unknown_not_different(tmp_path: Path) -> None:
+def test_weights_of_a_running_server_are_unknown(tmp_path: Path) -> None:
     header = good_header()
     model = replaced(header.model, source="embedded", revision=None, files={})
     run = store(tmp_path / "run", replaced(header, model=model))
     assert check_files(run).about["unchecked"] == [UNKNOWN_WEIGHTS]
 
 
-def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
+def test_speed_that_is_not_from_drafting_fails_without_a_baseline(tmp_path: Path) -> None:
     """Untimed work and a slow vanilla may be honest, so they are only reported."""
     remembering = run_of(of("pld", CHEATS["remembered_answers"].change), repeats=2)
     cheated = with_header(remembering, spec__values__repeats=2)

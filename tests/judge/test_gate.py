@@ -199,7 +199,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
+def test_the_gate_fails_exactly_the_worse_cells(name: str) -> None:
     run, blamed, baseline, allowed = CASES[name]
     gate = check(run, baseline, allowed)
     assert {failure.name for failure in gate.failures} == {*blamed}
@@ -244,13 +244,13 @@ def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
     assert "audit" in failure.text
 
 
-def test_the_worst_change_that_passed_is_a_note() -> None:
+def test_the_worst_change_that_passed_is_noted() -> None:
     text = notes(check(slower(RUN, {"pld": 1.02}), RUN))
     assert "The worst is PLD" in text
     assert "slower by 2 %" in text
 
 
-def test_loads_are_judged_each_by_itself() -> None:
+def test_each_load_is_judged_separately() -> None:
     before = at_loads(RUN, {1: {}, 8: {}})
     gate = check(at_loads(RUN, {1: {}, 8: {"pld": 1.2}}), before)
     failed = [cell(failure) for failure in gate.failures]
@@ -273,7 +273,7 @@ def test_loads_are_judged_each_by_itself() -> None:
         ("never", True, False),
     ],
 )
-def test_speed_is_checked_on_the_baselines_machine_unless_told_otherwise(
+def test_speed_is_checked_only_on_the_baselines_machine_by_default(
     rule: Any, is_same_machine: bool, is_checked: bool
 ) -> None:
     run = slower(RUN, {"pld": 1.5})
@@ -296,7 +296,7 @@ def test_cells_of_the_new_run_alone_are_not_checked() -> None:
     assert f"only in {more.header.id}: Medusa" in notes(gate)
 
 
-def test_an_incomplete_run_is_stopped_and_a_baseline_that_lacks_records_is_reported() -> None:
+def test_an_incomplete_run_fails() -> None:
     num_records = len(RUN.records) + 10
     missing = f"10 of {num_records} records are missing"
     for reason, cut in (
@@ -312,9 +312,7 @@ def test_an_incomplete_run_is_stopped_and_a_baseline_that_lacks_records_is_repor
 
 
 @pytest.mark.parametrize(("shift", "is_passed"), [(-3, False), (0, True), (3, True)])
-def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
-    shift: int, is_passed: bool
-) -> None:
+def test_half_precision_answers_that_differ_earlier_fail(shift: int, is_passed: bool) -> None:
     """In both runs, all answers leave vanilla's at a near-tie, so none of them became different."""
 
     def leaving(shift: int) -> Run:
@@ -364,7 +362,7 @@ def test_a_method_five_times_slower_fails_or_could_not_be_judged(
         assert "samples per task" in gate.summary
 
 
-def test_a_number_whose_test_is_too_weak_is_skipped_with_the_smallest_change_it_finds() -> None:
+def test_a_test_that_is_too_weak_is_skipped() -> None:
     gate = check(spread(RUN, sd=0.8, methods={"pld"}), RUN)
     speeds = [outcome for outcome in of_cells(gate) if outcome.name == "speed"]
     speeds_of_pld = [outcome for outcome in speeds if cell(outcome).method == "pld"]
@@ -381,7 +379,7 @@ def test_a_number_whose_test_is_too_weak_is_skipped_with_the_smallest_change_it_
 
 
 @pytest.mark.slow
-def test_no_random_pair_passes_without_a_judged_number_of_each_kind(tmp_path: Path) -> None:
+def test_every_random_pair_that_passes_has_judged_numbers(tmp_path: Path) -> None:
     make(tmp_path, count=100, seed=28)
     codes = Counter[int]()
     for folder in tmp_path.iterdir():
@@ -434,7 +432,7 @@ def statuses(gate: CheckedRun) -> dict[tuple[str, float], str]:
 
 
 @pytest.mark.parametrize("level", [1.0, 2.0])
-def test_a_method_that_failed_its_audit_is_stopped(level: float) -> None:
+def test_a_method_that_failed_its_audit_fails(level: float) -> None:
     audit = stored_audit(failed_audit("sps", 1.0, level), passed_audit("pld", 1.0))
     gate = check(replace(SAMPLED, audit=audit), SAMPLED)
     (failure,) = gate.failures
@@ -447,7 +445,7 @@ def test_a_method_that_failed_its_audit_is_stopped(level: float) -> None:
     assert statuses(gate)["pld", 1.0] == "passed"
 
 
-def test_sampled_answers_are_judged_by_their_audit_alone_and_skipped_without_one() -> None:
+def test_sampled_answers_are_judged_only_by_their_audit() -> None:
     run = changed(lambda record: record.key.temperature > 0, other_answer, SAMPLED)
     gate = check(run, SAMPLED)
     assert gate.is_passed
@@ -457,7 +455,7 @@ def test_sampled_answers_are_judged_by_their_audit_alone_and_skipped_without_one
         assert outcome.name != "audit" or "specbench audit" in outcome.text
 
 
-def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed() -> None:
+def test_an_audited_bug_fails_even_if_few_answers_changed() -> None:
     """The bug, which takes the token of a wrong child, left 20 of 21 answers unchanged."""
     run = full_run(("vanilla", "sps"), ("gsm8k",), num_samples=21)
     with_bug = changed(of("sps", ["gsm8k/3"]), other_answer, run)
@@ -466,7 +464,7 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
     assert {failure.name for failure in gate.failures} == {"audit"}
 
 
-def test_what_is_allowed_is_read_as_shares() -> None:
+def test_allowed_changes_are_read_as_shares() -> None:
     shares = {
         option.name: option.read("2.5 %") for option in options(Allowed) if option.form == "share"
     }
@@ -476,7 +474,7 @@ def test_what_is_allowed_is_read_as_shares() -> None:
 
 
 @pytest.mark.slow
-def test_equal_runs_pass_with_limits_of_zero_and_a_method_ten_percent_slower_does_not() -> None:
+def test_limits_of_zero_pass_equal_runs_and_fail_slower_ones() -> None:
     """These are a tenth of the trials of benchmarks/gate_errors.py: nine methods, six tasks."""
     simulator = Simulator(12, drift=0.0)
     nothing = Allowed(max_slowdown=0, max_mat_drop=0, max_mismatch=0.15)

@@ -88,7 +88,7 @@ def test_intervals_too_wide_for_a_claim_are_not_on_the_page(tmp_path: Path) -> N
     assert len(means["PLD"]["speedup"]) == 3 and len(means["SpS"]["speedup"]) == 1
 
 
-def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
+def test_an_odd_run_leaves_the_others_on_the_page(tmp_path: Path) -> None:
     """A run stays although its method has lost an option since then. Unreadable runs are named."""
     tiny = runs()["tiny"]
     settings = {"source": "tuned", "paper": {"nope": 1, "total_tokens": 60}}
@@ -106,7 +106,7 @@ def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
         write_site(paths[2:3], tmp_path / "none", bootstrap=FEW, say=said.append)
 
 
-def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Path) -> None:
+def test_the_page_names_folders_only_in_the_command(tmp_path: Path) -> None:
     here = "/home/me/models/hf"
     run = with_header(runs()["tiny"], model__source=here, spec__values__model=here)
     folder = store(tmp_path / "run", run.header, run.records)
@@ -116,7 +116,7 @@ def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Pa
     assert here in page and here not in outside
 
 
-def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
+def test_a_served_model_has_its_usual_name() -> None:
     software = "llama.cpp b7-unknown"
     server = {"url": "u", "software": software, "model": "m", "protocol": "chat"}
     served = with_header(
@@ -158,9 +158,7 @@ def test_the_site_shows_throughput_if_there_are_servers(
     assert chromium.run("return document.getElementById('served').hidden")
 
 
-def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
-    site: Path, folders: dict[str, Path]
-) -> None:
+def test_every_row_links_to_its_run_or_source(site: Path, folders: dict[str, Path]) -> None:
     page = data(site)
     measured = [row for row in page["rows"] if row["run"] is not None]
     assert {row["run"] for row in measured} == {0, 1, 2, 3}
@@ -177,7 +175,7 @@ def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
     ]
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site: Path) -> None:
+def test_the_page_is_self_contained(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     tags = [attributes for _, attributes in Outline(text).tags]
     named = {str(tag[name]) for tag in tags for name in ("href", "src") if name in tag}
@@ -187,7 +185,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site:
     assert text.count('<span class="mark">faulty</span>') == 4  # no run writes such seeds
 
 
-def test_runs_of_one_name_have_their_own_folders_and_a_pool_has_a_folder_per_run(
+def test_runs_of_the_same_name_have_their_own_folders(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     few = runs()["few"]

@@ -59,7 +59,7 @@ def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
 @pytest.mark.parametrize(
     ("status", "tag"), [("passed", "system-out"), ("failed", "failure"), ("skipped", "skipped")]
 )
-def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
+def test_a_check_has_its_status_in_every_format(status: Status, tag: str) -> None:
     checked = run(check(status))
     case = cases(checked)["specbench.PLD 1·0", "GSM8K"]
     assert case.findtext(tag) == "speed: slower by 25 %"
@@ -82,7 +82,7 @@ def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
     assert ("100 tok/s" in shown(checked)) is (status == "failed")
 
 
-def test_a_cell_fails_with_one_check_and_is_skipped_with_all_its_numbers() -> None:
+def test_a_failed_cell_has_one_failure() -> None:
     checked = run(
         check("passed"),
         check("failed", "MAT", "lower"),
@@ -108,7 +108,7 @@ def test_failures_that_read_alike_share_a_row(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -> None:
+def test_checks_of_a_whole_run_are_separate_cases() -> None:
     failing = run(
         Check("hashes", "failed", "no sha256"),
         Check("records", "passed", ""),

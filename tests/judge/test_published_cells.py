@@ -45,7 +45,7 @@ def test_a_cell_is_named_by_its_table_and_its_conditions(table: str) -> None:
         ("s", "No cell 'org/m/eagle/chats'. Did you mean|No cell 'org/m/eagle/chats' of"),
     ],
 )
-def test_a_cell_that_is_not_there_is_one_message(suffix: str, message: str, table: str) -> None:
+def test_a_missing_cell_gives_one_message(suffix: str, message: str, table: str) -> None:
     with pytest.raises(UserError, match=message):
         find_cells(table + suffix)
     with pytest.raises(UserError, match="No table 'none'"):
@@ -78,7 +78,7 @@ def test_a_run_is_compared_by_its_method_on_the_cells_task() -> None:
         ({"request_rates": [2.0]}, Load(request_rate=2.0), None),
     ],
 )
-def test_requests_at_once_are_a_fact_of_a_run_unless_it_has_a_request_rate(
+def test_a_run_without_a_request_rate_names_its_requests_at_once(
     loads: dict[str, Any],
     load: Load,
     requests_at_once: str | None,

@@ -182,14 +182,14 @@ def test_each_operation_refuses_or_reports_its_own_differences(
         ({}, unhashed(10)),
     ],
 )
-def test_a_value_that_is_void_or_unknown_equals_any_other(
+def test_an_unused_or_unknown_value_equals_any_other(
     first: dict[str, Any], other: dict[str, Any]
 ) -> None:
     differing = whats(differences(header(**first), header(**other)))
     assert set(differing) <= {"--temperature"}
 
 
-def test_cpu_threads_are_reported_besides_the_machine_they_are_part_of() -> None:
+def test_cpu_threads_are_reported_apart_from_the_machine() -> None:
     one_thread = header(environment__torch__num_threads=1)
     assert whats(differences(header(), one_thread)) == ["machine", "CPU threads"]
     assert len(CHECK.cautions(header(), one_thread)) == 1
@@ -199,7 +199,7 @@ def chosen(num: int, by: str = "measured", **changes: Any) -> RunHeader:
     return header(threads={"num": num, "chosen_by": by, "waiting": "brief"}, **changes)
 
 
-def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_reported() -> None:
+def test_measured_thread_counts_may_differ_and_are_reported() -> None:
     first = chosen(1, threads__methods={"pld": 1, "medusa": 2}, threads__prefill=2)
     second = chosen(2)
     assert CHECK.cautions(first, second) == ()
@@ -230,7 +230,7 @@ def test_every_difference_is_named_at_once() -> None:
     assert lines == ["  --max-new-tokens: 128 -> 64", "  dtype: float32 -> float16"]
 
 
-def test_changed_options_of_a_method_are_one_line_and_so_are_equal_changes_of_several() -> None:
+def test_changes_of_options_share_a_line() -> None:
     first = {"ngram": 3, "num_tokens": 5, "scope": "request"}
     changed = {**first, "ngram": 2, "num_tokens": 3}
 
@@ -248,7 +248,7 @@ def test_changed_options_of_a_method_are_one_line_and_so_are_equal_changes_of_se
     assert change_lines(differing) == ["2 methods: ngram 3 -> 2, num_tokens 5 -> 3"]
 
 
-def test_stand_ins_of_other_shapes_are_other_models() -> None:
+def test_stand_ins_of_different_shapes_are_different_models() -> None:
     """A stand-in has the files of the small model inside it, so files do not tell them apart."""
 
     hints = get_type_hints(Shape)
@@ -266,7 +266,7 @@ def test_stand_ins_of_other_shapes_are_other_models() -> None:
     assert change_lines(of_models)[0] == "model: tiny -> vicuna-13b"
 
 
-def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() -> None:
+def test_a_resumed_run_may_differ_only_in_machine_and_notes() -> None:
     now = header(spec__values__seed=1, model__label="x", prompts=prompts("p2", "f1"))
     assert [conflict.field for conflict in RESUME.conflicts(header(), now)] == [
         "spec.seed", "model.label", "prompts.gsm8k.sha256",
@@ -294,7 +294,7 @@ def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
     ("first", "second", "is_different"),
     [("a" * 64, "b" * 64, True), ("a" * 64, "a" * 64, False), (None, "b" * 64, False)],
 )
-def test_methods_with_other_static_trees_are_other_methods(
+def test_methods_with_different_static_trees_are_different_methods(
     first: str | None, second: str | None, *, is_different: bool, is_exact: bool
 ) -> None:
     """An older run has no hash of its tree, and a missing hash equals any other."""

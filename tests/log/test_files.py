@@ -72,7 +72,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_is_replaced_under_way_stops_the_writer(tmp_path: Path, change: str) -> None:
+def test_replacing_the_file_stops_its_writer(tmp_path: Path, change: str) -> None:
     path = tmp_path / "run"
     with RunFolder(path) as folder:
         folder.append(record(0))
@@ -91,7 +91,7 @@ def test_a_header_that_does_not_fit_leaves_the_old_one_and_nothing_else(tmp_path
     assert {file.name for file in tmp_path.iterdir()} == {"run.json", "samples.jsonl"}
 
 
-def test_a_trace_that_is_written_again_is_read_once(tmp_path: Path) -> None:
+def test_a_trace_that_was_written_twice_is_read_once(tmp_path: Path) -> None:
     step = TracedStep((0,), (0.0,), (0,))
     with RunFolder(tmp_path) as folder:
         with file_size_limit(0), pytest.raises(RunFolderError):
@@ -108,7 +108,7 @@ def make_run(path: Path) -> Path:
     return path
 
 
-def test_a_suite_has_a_folder_for_each_run_and_a_pool_or_a_run_is_one(tmp_path: Path) -> None:
+def test_a_suite_is_several_folders_and_a_pool_is_one(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "suite" / name) for name in ("b", "a")]
     assert run_folders(tmp_path / "suite") == sorted(runs)
     assert pooled_folders(tmp_path / "suite") == []
@@ -151,7 +151,7 @@ def test_an_audit_is_read_back_with_its_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1}', b"[]"])
-def test_a_damaged_audit_is_one_message(folder: Path, content: bytes) -> None:
+def test_a_damaged_audit_gives_one_message(folder: Path, content: bytes) -> None:
     (folder / AUDIT).write_bytes(content)
     with error_with(RunFolderError, AUDIT, hint="specbench audit"):
         read_run(folder)

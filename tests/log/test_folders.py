@@ -22,7 +22,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Pa
     )
 
 
-def test_nothing_that_can_be_read_is_an_error_and_an_empty_list_is_none(tmp_path: Path) -> None:
+def test_no_readable_folder_is_an_error_and_an_empty_list_is_allowed(tmp_path: Path) -> None:
     messages: list[str] = []
     with pytest.raises(RunFolderError, match="later"):
         readable_runs([tmp_path / "first", tmp_path / "later"], read_run, messages.append)

@@ -69,7 +69,7 @@ def test_other_prompts_are_added_in_the_same_pass() -> None:
     assert [origin.num_records for origin in joined.header.origins] == [6, 4]
 
 
-def test_repeated_prompts_are_further_passes_and_others_are_not() -> None:
+def test_only_repeated_prompts_are_further_passes() -> None:
     second = slower(with_samples([2, 3]), {"pld": 1.1})
     joined = merged([FIRST, stored(second, "second")])
     repeats = {
@@ -87,7 +87,7 @@ def test_repeated_prompts_are_further_passes_and_others_are_not() -> None:
     assert metrics.pooled("pld", 0.0).num_pairs == 5
 
 
-def test_workers_of_several_runs_have_names_of_their_own() -> None:
+def test_merged_workers_keep_distinct_names() -> None:
     first = on_a_worker(with_samples([0]), "a", "A")
     second = on_a_worker(with_samples([1]), "b", "B")
     joined = merged([first, second])
@@ -277,7 +277,7 @@ def test_no_measurement_enters_twice(runs: list[Run]) -> None:
             merged(in_order)
 
 
-def test_passes_with_an_equal_time_or_short_answers_are_no_copies() -> None:
+def test_passes_with_an_equal_time_or_short_answers_are_not_copies() -> None:
     second = stored(with_longer_prefills(FIRST, 1e-5), "second")  # with equal decode times
     assert len(merged([FIRST, second]).records) == 12
     short = with_records(

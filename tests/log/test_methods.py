@@ -36,7 +36,7 @@ def test_the_size_of_a_draft_is_reported_beside_the_papers(
     assert method(options, paper).settings_text == text
 
 
-def test_a_draft_that_was_cut_says_so_and_the_papers_own_says_nothing() -> None:
+def test_a_label_says_if_the_draft_was_cut() -> None:
     cut = method({"num_tokens": 6}, {"num_tokens": 10}, "cut")
     assert cut.settings_text == "6 tokens, cut; paper: 10"
     assert MethodHeader("pld", "PLD", {"num_tokens": 10}, True, None).settings_text == ""
@@ -63,5 +63,5 @@ def test_a_draft_that_was_cut_says_so_and_the_papers_own_says_nothing() -> None:
         ),
     ],
 )
-def test_a_label_has_what_tells_a_method_from_others(label: MethodLabel, text: str) -> None:
+def test_a_label_distinguishes_methods(label: MethodLabel, text: str) -> None:
     assert label.label == text

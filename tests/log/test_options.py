@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 OPTIONS = {option.name: option for option in options(SpecValues)}
 
 
-def test_every_value_of_a_run_is_an_option_and_no_two_have_one_name() -> None:
+def test_every_value_of_a_run_is_an_option_with_a_unique_name() -> None:
     assert (*OPTIONS, "is_first_look") == SpecValues.__struct_fields__  # a command without any
     parameters = [option.parameter for option in OPTIONS.values()]
     assert len({*parameters}) == len(parameters)
@@ -46,7 +46,7 @@ def test_a_value_is_read_from_a_command_line_and_written_back(
         assert option.read([written] if option.is_many else written) == parsed
 
 
-def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
+def test_defaults_are_allowed_and_smaller_values_refused() -> None:
     for name, option in OPTIONS.items():
         option.check(getattr(SpecValues(), name))
     limits = [(option, option.least) for option in OPTIONS.values() if option.least is not None]
@@ -68,7 +68,7 @@ def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
         (OPTIONS["request_rates"], 0.0, "--request-rate 0 is too small.", "above 0"),
     ],
 )
-def test_a_number_outside_the_limits_is_told_the_limit_that_it_breaks(
+def test_a_number_outside_its_limits_is_refused_with_the_limit(
     checked: Option, number: float, message: str, hint: str
 ) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}") as refused:

@@ -34,7 +34,7 @@ def served() -> Run:
     return replace(run, header=header, left_out=("line 3",), num_repeated=2, audit=stored_audit())
 
 
-def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whole_run() -> None:
+def test_the_first_load_has_the_facts_about_the_whole_run() -> None:
     run = served()
     assert run.loads == (Load(1), Load(4))
     at_1, at_4 = (run.at(load) for load in run.loads)
@@ -60,7 +60,7 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
     assert about_missing == [f"The run is marked as complete, but {missing}."]
 
 
-def test_the_engine_has_one_request_at_a_time_and_a_load_that_was_not_measured_no_records() -> None:
+def test_an_unmeasured_load_has_no_records() -> None:
     assert RUN.loads == (ONE_AT_A_TIME,)
     assert RUN.at(ONE_AT_A_TIME) is RUN
     unmeasured = served().at(Load(9))
@@ -94,7 +94,7 @@ def test_a_pool_is_labelled_by_its_runs() -> None:
     assert len(pooled.records) == 5 * len(POOLED.records)
 
 
-def test_runs_with_passes_are_units_as_a_whole() -> None:
+def test_a_run_with_passes_is_one_unit() -> None:
     passes = several(POOLED, 3, sd=0.05)
     run = make_run(passes.records, passes.header)
     both = Run.pooled([run, slower(run, {"pld": 1.1})])
@@ -103,7 +103,7 @@ def test_runs_with_passes_are_units_as_a_whole() -> None:
     assert np.diff(speedup.units[0]) == pytest.approx(-np.log(1.1), abs=1e-9)
 
 
-def test_what_is_no_repetition_is_not_pooled() -> None:
+def test_runs_that_are_not_repetitions_are_not_pooled() -> None:
     with pytest.raises(UserError, match="pooled with itself"):
         Run.pooled([POOLED, POOLED])
     elsewhere = with_header(slower(POOLED, {"pld": 1.1}), environment__cpu__model="Small CPU")

@@ -40,7 +40,7 @@ def test_writers_of_one_file_do_not_disturb_each_other(kind: Any, tmp_path: Path
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_what_a_killed_writer_left_is_removed_and_no_other_scratch_file(tmp_path: Path) -> None:
+def test_only_scratch_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "file"
 
     def end_within_a_write() -> None:

@@ -55,7 +55,7 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_runs_are_listed_newest_first_and_one_that_cannot_be_read_with_its_reason(
+def test_runs_are_listed_newest_first_with_reasons_for_broken_ones(
     tmp_path: Path,
 ) -> None:
     for name, created in (("a", "2026-01-01"), ("b", "2026-03-01")):

@@ -39,7 +39,7 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
     assert cache_bytes(CPU) == 32 * MIB
 
 
-def test_a_gpus_reads_and_copies_are_timed_behind_work_on_other_memory(
+def test_a_gpus_reads_and_copies_are_timed_after_work_on_other_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A GPU takes 2 s for a block of 1000 bytes."""
@@ -68,7 +68,7 @@ def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) ->
     ("cache", "weights", "block"),
     [(0, 0, 64), (4096, 0, 512), (32, 0, 64), (32, 10, 64), (32, 269, 269), (32, 16_000, 512)],
 )
-def test_a_block_is_larger_than_the_cache_as_large_as_the_weights_and_bounded(
+def test_the_blocks_size_follows_the_cache_and_the_weights(
     cache: int, weights: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that fit into a cache are read faster, and set no limit."""
@@ -115,7 +115,7 @@ def test_a_draft_models_bytes_are_those_of_its_mean_draft(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("before", "after"), [(2.0, 3.0), (3.0, 2.0)])
-def test_of_the_bandwidths_before_and_after_a_run_the_larger_counts(
+def test_the_larger_bandwidth_before_or_after_a_run_counts(
     before: float, after: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "bandwidth", lambda device, block: after)
@@ -128,7 +128,7 @@ def test_of_the_bandwidths_before_and_after_a_run_the_larger_counts(
     ("clock", "width", "nominal"),
     [(2619, 5120, 3.35232e12), (MISSING, 5120, 0.0), (2619, MISSING, 0.0)],
 )
-def test_the_nominal_bandwidth_is_that_of_clock_and_bus(
+def test_the_nominal_bandwidth_follows_from_clock_and_bus(
     clock: Any, width: Any, nominal: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first case is an H100."""
@@ -140,7 +140,7 @@ def test_the_nominal_bandwidth_is_that_of_clock_and_bus(
     assert nominal_bandwidth(CPU) == 0
 
 
-def test_a_plug_in_that_cannot_count_its_bytes_ends_no_run() -> None:
+def test_a_plug_in_that_cannot_count_its_bytes_does_not_end_the_run() -> None:
     class Odd(Drafter):
         def bytes_read(self, num_nodes: int) -> float:
             raise ZeroDivisionError

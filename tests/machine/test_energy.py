@@ -33,7 +33,7 @@ def card(**answers: Any) -> tuple[Card, FakeNvml]:
     return Card(nvml, "card"), nvml
 
 
-def test_energy_is_of_cards_and_packages_by_their_counters(tmp_path: Path) -> None:
+def test_counters_measure_the_energy_of_cards_and_packages(tmp_path: Path) -> None:
     folder = package(tmp_path, "intel-rapl:0", 5_000_000)
     package(tmp_path, "intel-rapl:0:0", 1)  # a part of the package
     gpu, nvml = card(nvmlDeviceGetTotalEnergyConsumption=7_000)
@@ -46,7 +46,7 @@ def test_energy_is_of_cards_and_packages_by_their_counters(tmp_path: Path) -> No
     assert (meter.tick_s, meter.absent) == (GPU_TICK_S, [])
 
 
-def test_a_counter_of_a_package_begins_anew_at_its_end(tmp_path: Path) -> None:
+def test_a_package_counter_wraps_around(tmp_path: Path) -> None:
     folder = package(tmp_path, "intel-rapl:0", MOST_UJ - 1_000_000)
     meter = EnergyMeter((), tmp_path)
     before = meter.read()
@@ -55,7 +55,7 @@ def test_a_counter_of_a_package_begins_anew_at_its_end(tmp_path: Path) -> None:
     assert meter.tick_s == PACKAGE_TICK_S
 
 
-def test_what_cannot_be_read_is_absent_with_its_reason(
+def test_an_unreadable_counter_is_absent_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert EnergyMeter((), tmp_path).absent == ["the processor has no energy counter here"]
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_absent_with_its_reason(
     assert meter.read() == {}
 
 
-def test_a_counter_that_fails_loses_its_own_energy_alone(tmp_path: Path) -> None:
+def test_a_failed_counter_loses_only_its_own_energy(tmp_path: Path) -> None:
     counter = package(tmp_path, "intel-rapl:0", 5_000_000) / "energy_uj"
     meter = EnergyMeter([card(**{COUNTER: 7_000})[0]], tmp_path)
     before = meter.read()
@@ -102,7 +102,7 @@ def test_a_card_without_energy_of_its_own_is_absent(
     assert {*meter.read()} == {"package-0"}
 
 
-def test_ticks_are_the_changes_of_a_counter_and_missed_readings_are_made_up_for(
+def test_ticks_are_counted_despite_missed_readings(
     tmp_path: Path,
 ) -> None:
     package(tmp_path, "intel-rapl:0", 5)
@@ -121,7 +121,7 @@ def test_ticks_are_the_changes_of_a_counter_and_missed_readings_are_made_up_for(
     assert ticks.still == ["GPU 0"], "the energy since its last reading is unknown"
 
 
-def test_memory_is_that_of_a_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_includes_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (memory_bytes(os.getpid()) or 0) > 2**20
     assert memory_bytes(2**22 + 1) is None, "there is no such process"
     sizes = [100, 50]
@@ -140,7 +140,7 @@ def test_memory_is_that_of_a_process_and_its_children(monkeypatch: pytest.Monkey
     assert memory_bytes(1) is None, "if a part may not be read, the whole is unknown"
 
 
-def test_memory_of_gpus_is_that_of_the_listed_processes() -> None:
+def test_gpu_memory_is_that_of_the_listed_processes() -> None:
     listed = [
         SimpleNamespace(pid=11, usedGpuMemory=500),
         SimpleNamespace(pid=12, usedGpuMemory=300),
@@ -174,7 +174,7 @@ def test_the_process_at_a_port_is_the_server_and_not_what_forwards_to_it(
     assert listening_process(1) == 0
 
 
-def test_this_process_is_no_server_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_of_this_process_has_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     listening = SimpleNamespace(
         status=psutil.CONN_LISTEN, laddr=SimpleNamespace(port=8000), pid=os.getpid()
     )

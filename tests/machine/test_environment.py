@@ -68,7 +68,7 @@ def test_a_checkout_has_a_commit_and_a_flag_for_changes(checkout: Path) -> None:
     assert state and state.is_dirty
 
 
-def test_there_is_no_commit_outside_git_nor_inside_somebody_elses_repository(
+def test_there_is_no_commit_outside_our_repository(
     checkout: Path,
 ) -> None:
     assert git_state() is None

@@ -37,7 +37,7 @@ def sampled(nvml: FakeNvml, times: int = 50, **options: Any) -> GpuSampler:
     return sampler_of_card
 
 
-def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
+def test_clocks_heat_power_and_memory_have_minimum_mean_and_maximum() -> None:
     clocks = itertools.cycle([1000, 1000, 2000, 2000])  # processor and memory in turn
     use = sampled(FakeNvml(nvmlDeviceGetClockInfo=lambda *_: next(clocks)), 2).describe()
     assert str(use.sm_clock_mhz) == "Span(min=1000.0, mean=1500.0, max=2000.0)"
@@ -66,7 +66,7 @@ def test_an_older_driver_is_asked_by_the_older_name() -> None:
     assert sampled(nvml).describe().throttled == {"power brake": 1.0}
 
 
-def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None:
+def test_only_other_processes_on_the_card_give_a_warning() -> None:
     nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one", "other"])
     assert "shared with 2 other processes" in sampled(nvml).describe().warnings[0]
     assert (
@@ -77,13 +77,13 @@ def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None
     assert sampled(alone, holds_card=lambda: True).describe().warnings == []
 
 
-def test_a_card_that_was_busy_before_is_a_warning() -> None:
+def test_a_card_that_was_busy_before_gives_a_warning() -> None:
     nvml = FakeNvml(nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=83))
     (warning,) = sampled(nvml).describe().warnings
     assert warning == "The GPU was 83 % busy before the run began: times are noisy."
 
 
-def test_energy_is_the_drivers_counter() -> None:
+def test_energy_comes_from_the_drivers_counter() -> None:
     nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=5_000)
     card = sampler(nvml)
     nvml.answers["nvmlDeviceGetTotalEnergyConsumption"] = 12_500
@@ -117,7 +117,7 @@ def test_a_partition_of_a_card_has_no_energy_of_its_own() -> None:
     assert not sampled(FakeNvml(nvmlDeviceGetMigMode=(0, 0))).is_partition
 
 
-def test_a_card_that_disappears_ends_the_sampling_and_not_the_run() -> None:
+def test_a_card_that_disappears_ends_only_the_sampling() -> None:
     nvml = FakeNvml()
     card = sampled(nvml, 3)
     nvml.answers["nvmlDeviceGetPowerUsage"] = "NVML_ERROR_GPU_IS_LOST"
@@ -145,9 +145,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_thread_samples_and_ends_however_the_run_does(
-    gpu: FakeNvml, end: type[BaseException]
-) -> None:
+def test_the_sampling_thread_ends_with_the_run(gpu: FakeNvml, end: type[BaseException]) -> None:
     with pytest.raises(end), gpu_sampler("cuda") as card:
         assert card is not None
         card.start()
@@ -159,7 +157,7 @@ def test_the_thread_samples_and_ends_however_the_run_does(
     assert gpu.is_shut
 
 
-def test_a_cpu_has_no_sampler_and_asks_no_driver_and_without_one_there_is_none(
+def test_a_cpu_or_a_missing_driver_has_no_sampler(
     gpu: FakeNvml,
 ) -> None:
     with gpu_sampler("cpu") as card:
@@ -200,7 +198,7 @@ def cpu_sampled(*moments: CpuMoment) -> CpuUse | None:
     return sampler.describe()
 
 
-def test_the_share_of_others_is_the_work_that_is_not_the_runs() -> None:
+def test_the_share_of_others_leaves_out_the_runs_work() -> None:
     """The machine has two cores and is sampled once per second.
 
     The run works 1 s. Other programs work 0 s, then half a second.
@@ -213,7 +211,7 @@ def test_the_share_of_others_is_the_work_that_is_not_the_runs() -> None:
     assert use.clock_mhz == Span(2500, 2750, 3000)
 
 
-def test_counters_that_stall_or_round_give_no_impossible_share_and_a_large_one_warns() -> None:
+def test_stalled_or_rounded_counters_give_a_possible_share() -> None:
     assert cpu_sampled(CpuMoment(1, 1, 1), CpuMoment(1, 1, 1)) is None
     use = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1.01))
     assert use is not None and use.share_of_others == Span(0, 0, 0)
@@ -241,7 +239,7 @@ def test_the_counters_of_this_machine_advance() -> None:
         (LEAST_PAUSE_S / 2, 0.0, 0.0),  # too short for a pause
     ],
 )
-def test_time_in_which_the_thread_did_not_work_is_a_pause(
+def test_a_gap_in_the_threads_work_is_a_pause(
     clock_s: float, work_s: float, pause_s: float
 ) -> None:
     later = Moment(100.0 + clock_s, 7.0 + work_s)
@@ -250,7 +248,7 @@ def test_time_in_which_the_thread_did_not_work_is_a_pause(
     assert [watch.take(), watch.take()] == [pytest.approx(pause_s), 0.0]  # a pause is reported once
 
 
-def test_waiting_and_working_are_no_pauses_and_a_stop_is_one() -> None:
+def test_only_a_stop_is_a_pause() -> None:
     with PauseWatch() as watch:
         time.sleep(0.3)
         waited = watch.take()

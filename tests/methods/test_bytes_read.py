@@ -85,7 +85,7 @@ def test_a_draft_reads_the_bytes_that_its_method_says(
 
 
 @pytest.mark.parametrize("other", ["eagle2", "eagle3"])
-def test_sam_reads_the_others_head_in_the_steps_that_draft(
+def test_sam_reads_the_other_methods_head_only_if_it_drafts(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, read = said_and_read("sam", tmp_path, monkeypatch, other=other, threshold=2)
@@ -95,7 +95,7 @@ def test_sam_reads_the_others_head_in_the_steps_that_draft(
 
 
 @pytest.mark.parametrize("is_tied", [False, True])
-def test_a_forward_reads_every_weight_but_an_embedding_that_is_no_head(is_tied: bool) -> None:
+def test_a_forward_reads_every_weight_except_an_untied_embedding(is_tied: bool) -> None:
     target = Target(random_llama(layers=3, vocab_size=400, tie_word_embeddings=is_tied))
     with Reader() as reader, torch.inference_mode():
         target.forward(DraftTree.chain(torch.tensor([5])))

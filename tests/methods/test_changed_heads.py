@@ -347,7 +347,7 @@ def test_a_head_of_another_kind_is_refused_by_its_kind(
         build_in(folder, method, target())
 
 
-def test_layers_of_gpt_oss_that_fit_two_countings_are_refused_with_both(tmp_path: Path) -> None:
+def test_ambiguous_layers_of_gpt_oss_are_refused(tmp_path: Path) -> None:
     folder = a_head(Case({IDS: None, "eagle_config": {IDS: [1, 3, 4]}}), tmp_path)
     assert build_in(folder, "eagle3", target()).needs.layer_inputs == (2, 4, 5)
     with pytest.raises(CheckpointError, match=r"publishers disagree") as caught:

@@ -74,9 +74,7 @@ def test_a_tensor_that_does_not_fit_is_named(
     assert re.search(said.format(key=re.escape(key)), message)
 
 
-def test_a_damaged_file_and_one_of_something_else_are_refused(
-    method: str, target: Target, folder: Path
-) -> None:
+def test_damaged_and_foreign_files_are_refused(method: str, target: Target, folder: Path) -> None:
     path = folder / FILES[method]
     content = path.read_bytes()
     for damaged in (
@@ -164,7 +162,7 @@ def test_an_unknown_hydra_architecture_is_refused_by_name(target: Target, tmp_pa
         assert word in assert_refused("hydra", target, folder).message
 
 
-def test_a_target_too_flat_for_the_formula_of_layers_is_refused(
+def test_a_target_with_too_few_layers_for_the_formula_is_refused(
     target: Target, tmp_path: Path
 ) -> None:
     folder = MAKERS["eagle3"](target, tmp_path, **{IDS: None})

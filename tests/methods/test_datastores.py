@@ -93,7 +93,7 @@ WRONG_STORES: list[tuple[NDArray[Any], list[Any], str]] = [
 """The tokens and the order of a file, and the reason why it is not a datastore."""
 
 
-def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_the_targets_datastore_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     path.write_bytes(b"no")
     with pytest.raises(CheckpointError, match="is not a datastore"):

@@ -172,9 +172,7 @@ def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("method", ["eagle", "eagle2", "eagle3", "hydra", "sam"])
 @torch.inference_mode()
-def test_every_draft_is_that_of_a_drafter_that_starts_with_the_whole_text(
-    method: str, tmp_path: Path
-) -> None:
+def test_every_draft_equals_that_of_a_fresh_drafter(method: str, tmp_path: Path) -> None:
     """SAM-Decoding copies some drafts, and EAGLE-2 makes the others."""
     target = random_target(layers=4)
     maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
@@ -198,7 +196,7 @@ def test_every_draft_is_that_of_a_drafter_that_starts_with_the_whole_text(
 
 
 @torch.inference_mode()
-def test_an_eagle_head_of_some_tokens_drafts_the_best_of_them(tmp_path: Path) -> None:
+def test_an_eagle_head_drafts_the_best_tokens_of_its_vocabulary(tmp_path: Path) -> None:
     target = random_target(layers=4)
     size = target.vocab_size
     draft_vocabulary = {*vocabulary(size, 9)["t2d"].nonzero().flatten().tolist()}

@@ -174,7 +174,7 @@ def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
     assert list(done.token_ids) == generated(target.model, PROMPTS[0], 8)
 
 
-def test_the_cache_of_mtp_is_where_a_spread_target_has_its_embedding(tmp_path: Path) -> None:
+def test_mtps_cache_is_on_the_gpu_of_the_embedding(tmp_path: Path) -> None:
     target = random_target()
     *first, last = (target.cache.shape(layer) for layer in range(4))
     target.cache = KVCache([*first, replace(last, device=torch.device("meta"))])

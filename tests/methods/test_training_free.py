@@ -106,7 +106,7 @@ def test_what_is_drafted_after_a_text(
 
 
 @pytest.mark.parametrize("other", ["recycling", "eagle2"])
-def test_sam_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> None:
+def test_sam_is_lossless_if_both_parts_propose(other: str, tmp_path: Path) -> None:
     target = random_target()
     request = Request(prompts()[3], 60)
     drafter = build("sam", target, tmp_path, other=other, num_tokens="5", threshold="3")

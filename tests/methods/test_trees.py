@@ -49,7 +49,7 @@ def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "[[0, 0]]", "[0, 1]", '[["a"]]', "[[-1]]", "[" * 100_000]
 )
-def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_tree_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"tree\.json is not a tree"):
@@ -126,7 +126,7 @@ def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> Gro
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(2, 60))
-def test_a_dynamic_tree_keeps_the_best_candidates_and_all_above_them(
+def test_a_dynamic_tree_keeps_the_best_candidates_and_their_ancestors(
     seed: int, top_k: int, depth: int, num_nodes: int
 ) -> None:
     tree = grow(seed, top_k, depth, num_nodes, scale=1.0)

@@ -36,7 +36,7 @@ def adding(*front: str, names_bos: bool = False) -> PreTrainedTokenizerBase:
 @pytest.mark.parametrize(
     "start", ["", "<|go|>", "<|go|><|go|>", "  <|go|>", "\n<|go|>", "Be brief.\n\n<|go|>"]
 )
-def test_a_prompt_has_one_bos_whoever_writes_it(start: str, names_bos: bool) -> None:
+def test_a_prompt_has_one_bos_whatever_writes_it(start: str, names_bos: bool) -> None:
     tokenizer = adding("<|go|>", names_bos=names_bos)
     bos_id = tokenizer.convert_tokens_to_ids("<|go|>")
     ids = render(Template("own", f"{{{{ {start!r} }}}}{TURNS}"), tokenizer, CHAT)
@@ -46,7 +46,7 @@ def test_a_prompt_has_one_bos_whoever_writes_it(start: str, names_bos: bool) -> 
     assert tokenizer.decode(ids).endswith(start.replace("<|go|>", "") + text)
 
 
-def test_each_of_several_tokens_in_front_stands_there_once() -> None:
+def test_leading_tokens_occur_once() -> None:
     tokenizer = adding("[gMASK]", "<sop>")
     for start in ("", "[gMASK]<sop>", " [gMASK]<sop>"):
         ids = render(Template("own", f"{{{{ {start!r} }}}}{TURNS}"), tokenizer, CHAT[:1])
@@ -72,7 +72,7 @@ def test_a_bos_that_begins_each_message_stays_if_the_tokenizer_adds_none() -> No
     assert tokenizer.decode(render(Template("own", chatml), tokenizer, CHAT)).count("<|im") == 4
 
 
-def test_a_bos_in_the_users_text_is_text_and_removes_none() -> None:
+def test_a_bos_in_the_users_text_is_text() -> None:
     tokenizer = adding("<s>")
     bos_id = tokenizer.convert_tokens_to_ids("<s>")
     chat: list[Message] = [{"role": "user", "content": "<s> and <s>"}]

@@ -26,7 +26,7 @@ def test_a_cards_shape_gives_the_published_number_of_parameters(name: str, billi
 
 
 @pytest.mark.parametrize("name", ["lmsys/vicuna-13b-v1.3", "LMSYS/Vicuna-13b-v1.3", "Vicuna-13B"])
-def test_a_known_model_is_known_by_its_hub_id_and_in_any_case(name: str) -> None:
+def test_known_models_are_found_by_hub_id_in_any_case(name: str) -> None:
     assert find_model(name) == known_models()["vicuna-13b"]
 
 
@@ -54,11 +54,11 @@ def test_a_local_copy_of_a_known_model_keeps_its_template_and_drafters(
     assert "lmsys/vicuna-7b-v1.3" in card.note
 
 
-def test_a_folder_that_only_shares_a_known_models_name_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_folder_with_only_a_known_models_name_is_another_model(tmp_path: Path) -> None:
     assert find_model(str(make_checkpoint(tmp_path / "vicuna-7b-v1.3"))).template is None
 
 
-def test_a_folder_is_called_by_its_models_own_name_or_by_kind_and_size(tmp_path: Path) -> None:
+def test_a_folder_is_named_by_its_model_or_by_kind_and_size(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     make_checkpoint(folder, _name_or_path="HuggingFaceTB/SmolLM2-135M")
     assert find_model(str(folder)).title == "SmolLM2-135M"

@@ -159,7 +159,7 @@ def test_the_thinking_mode_is_off_unless_the_template_is_thinking(
         (" ", "renders no text"),
     ],
 )
-def test_a_template_that_fails_or_never_ends_is_one_message(
+def test_a_template_that_fails_or_never_ends_gives_one_message(
     jinja: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specbench.models.templates.RENDER_LIMIT_S", 0.5)
@@ -168,7 +168,7 @@ def test_a_template_that_fails_or_never_ends_is_one_message(
         render(Template("tokenizer", jinja), make_tokenizer(), TWO_TURNS)
 
 
-def test_two_stars_in_the_text_of_a_template_are_no_power(folder: Path) -> None:
+def test_two_stars_in_the_text_of_a_template_are_not_a_power(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("**bold** {{ '**' }}")
     codec = load_codec(folder, find_model(str(folder)), "auto")
     assert codec.template.jinja == "**bold** {{ '**' }}"
@@ -191,7 +191,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_answer_ends_with_the_token_of_the_templates_turns_else_with_eos(folder: Path) -> None:
+def test_the_template_decides_the_end_of_an_answer(folder: Path) -> None:
     plain = load_codec(folder, find_model(str(folder)), "none")
     turn_end = plain.tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert plain.end_id == plain.tokenizer.eos_token_id == 2
@@ -258,7 +258,7 @@ def test_the_embedded_models_tokenizer_spells_special_tokens_out_in_our_template
     assert tokenizer.decode(hostile) == expected
 
 
-def test_without_a_template_special_tokens_control_and_a_codec_says_so() -> None:
+def test_without_a_template_special_tokens_are_reported() -> None:
     tokenizer = make_tokenizer(EXTRA)
     chat = ChatCodec(tokenizer, CHAT, frozenset())
     raw = ChatCodec(tokenizer, Template("none"), frozenset())
@@ -305,7 +305,7 @@ def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Pat
             end_tokens(folder, tokenizer)
 
 
-def test_the_vocabulary_is_the_models_where_that_is_larger(tmp_path: Path) -> None:
+def test_the_vocabulary_is_the_models_if_that_is_larger(tmp_path: Path) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     tokenizer = load_tokenizer(tmp_path)
     size = len(tokenizer)
@@ -319,7 +319,7 @@ def test_the_vocabulary_is_the_models_where_that_is_larger(tmp_path: Path) -> No
         assert vocab_size(tmp_path, tokenizer) == expected
 
 
-def test_a_tokenizer_that_is_broken_is_one_message(tmp_path: Path) -> None:
+def test_a_broken_tokenizer_gives_one_message(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"tokenizer in .* cannot be loaded"):
         load_tokenizer(tmp_path)

@@ -101,14 +101,14 @@ def test_a_missing_or_damaged_file_is_named_with_what_is_wrong(
 
 
 @pytest.mark.parametrize("name", [f"../{WEIGHTS}", "/etc/passwd", 3, None, ["a"], f"a/{WEIGHTS}"])
-def test_an_index_names_files_beside_it_only(folder: Path, name: object) -> None:
+def test_an_index_may_name_only_files_beside_it(folder: Path, name: object) -> None:
     (folder / WEIGHTS).unlink()
     (folder / INDEX).write_bytes(index_of(name))
     with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json cannot be read"):
         check_checkpoint(folder, what="Model mine")
 
 
-def test_a_shard_that_an_index_names_is_missed(folder: Path) -> None:
+def test_a_missing_shard_is_named(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-1.safetensors")
     (folder / INDEX).write_bytes(index_of("model-1.safetensors", "model-2.safetensors"))
     assert "lacks model-2.safetensors" in refusal(folder)
@@ -181,7 +181,7 @@ PADS = ("<|pad|>", "<|more|>")
         ),
     ],
 )
-def test_a_draft_may_have_more_special_tokens_by_other_names_and_no_other_words(
+def test_a_draft_may_differ_only_in_special_tokens(
     target: dict[str, Any], draft: dict[str, Any], said: str
 ) -> None:
     tokenizers = make_tokenizer(**target), make_tokenizer(**draft)
@@ -202,7 +202,7 @@ def test_the_memory_of_a_folder_is_read_from_its_headers(folder: Path) -> None:
     assert need.kv_bytes == 4 * 2 * (16 + 8) * 10  # the latent and its rotary part
 
 
-def test_integer_tensors_and_pickles_count_as_what_they_are(folder: Path) -> None:
+def test_integer_tensors_and_pickles_count_in_their_own_dtype(folder: Path) -> None:
     write_safetensors(folder / "model.safetensors", num_values=100, dtype="I64")
     assert estimate(folder, "float32", context=1, what="it").weight_bytes == 800
     (folder / "model.safetensors").unlink()
@@ -247,7 +247,7 @@ def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
         check_context(need, int(match[1]) + 10, "bfloat16", "cuda", what="Llama")
 
 
-def test_methods_weights_and_a_reserve_for_graphs_count(folder: Path, tmp_path: Path) -> None:
+def test_the_estimate_includes_draft_weights_and_graphs(folder: Path, tmp_path: Path) -> None:
     head = tmp_path / "head"
     head.mkdir()
     write_safetensors(head / "model.safetensors", num_values=1000)
@@ -278,7 +278,7 @@ def test_a_containers_limit_counts_before_the_machines_memory(
     assert free_bytes("cpu") > 5000
 
 
-def test_the_free_memory_is_that_of_the_gpus_a_device_names(
+def test_the_free_memory_is_that_of_the_named_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch
@@ -288,7 +288,7 @@ def test_the_free_memory_is_that_of_the_gpus_a_device_names(
     assert {device: free_bytes(device) for device in free} == free
 
 
-def test_what_is_too_large_for_gpus_is_reported_with_the_number_that_is_needed(
+def test_models_too_large_for_the_gpus_report_how_many_they_need(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need = check_fits(folder, "float32", "cpu")
@@ -327,7 +327,7 @@ def test_a_config_that_claims_more_than_the_machine_holds_is_refused(tmp_path: P
         check_fits(folder, "float32", "cpu")
 
 
-def test_a_pipe_in_place_of_weights_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_weights_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / WEIGHTS
     os.mkfifo(file)
     with pytest.raises(CheckpointError, match="not a regular file"):

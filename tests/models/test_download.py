@@ -48,7 +48,7 @@ def test_a_repository_is_downloaded_once(cache: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_download_of_hours_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.models.hub.DOWNLOAD_LIMIT_S", 0.6)
     with error_with(
         UserError,
@@ -70,7 +70,7 @@ def test_a_download_of_hours_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         ("resets", "the Hub cannot be reached"),
     ],
 )
-def test_an_answer_that_is_no_file_or_none_is_called_what_it_is(
+def test_a_wrong_or_missing_answer_is_named(
     monkeypatch: pytest.MonkeyPatch, fault: Fault, reason: str
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1 if fault == "stalls" else 10)

@@ -49,7 +49,7 @@ def test_the_rows_are_those_of_the_loaded_embedding(name: str, tmp_path: Path) -
     assert embedding_rows(tmp_path) == model.get_input_embeddings().weight.shape[0]
 
 
-def test_rows_of_pickles_are_the_configs_and_without_weights_unknown(folder: Path) -> None:
+def test_rows_of_pickles_come_from_the_config(folder: Path) -> None:
     file = folder / "model.safetensors"
     torch.save(load_file(file), folder / "pytorch_model.bin")
     file.unlink()
@@ -74,9 +74,7 @@ def test_prompts_that_all_have_such_an_id_are_refused_by_name(folder: Path) -> N
     plan_of(folder, [LATE])  # as text, with a template
 
 
-def test_of_several_prompts_the_samples_with_such_an_id_fail_by_name(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_only_samples_with_such_an_id_fail(folder: Path, tmp_path: Path) -> None:
     plan = plan_of(folder, [f"first {LATE}"], ["ab ab ab"], ["a", LATE], template="none")
     records = run_plan(plan, tmp_path / "run", Watcher(), given=()).records
     failed = {(record.key.sample_id, record.key.turn): record.error for record in records}
@@ -85,7 +83,7 @@ def test_of_several_prompts_the_samples_with_such_an_id_fail_by_name(
         assert error is None or f"Prompt {sample_id} has the token 259" in error
 
 
-def test_tokens_and_ends_that_nobody_asks_for_are_silent_or_reported(folder: Path) -> None:
+def test_only_ends_beyond_the_rows_are_reported(folder: Path) -> None:
     """A <pad> beyond the rows is usual. An end token there can end no answer."""
     plan = plan_of(with_tokens(folder, "<pad>", "<|more|>"), ["ab"])
     assert plan.setup.codec.eos_ids == {2}

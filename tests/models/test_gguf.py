@@ -49,7 +49,7 @@ def test_a_converted_file_that_has_changed_is_refused(file: Path, name: str) -> 
         convert(file)
 
 
-def test_a_conversion_of_an_older_version_without_hashes_is_made_anew(file: Path) -> None:
+def test_an_older_conversion_without_hashes_is_repeated(file: Path) -> None:
     write_gguf(file, "F32")
     folder = convert(file)
     (folder / "converted.sha256").unlink()
@@ -66,7 +66,7 @@ def test_a_conversion_of_an_older_version_without_hashes_is_made_anew(file: Path
         ("F32", "float32", "float32"),
     ],
 )
-def test_a_converted_file_has_the_weights_that_it_says_and_its_own_hash(
+def test_a_converted_file_has_the_expected_weights_and_a_hash(
     file: Path, kind: str, dtype: str, shown: str
 ) -> None:
     (file.parent / "other.gguf").touch()
@@ -91,7 +91,7 @@ def test_a_converted_file_has_the_weights_that_it_says_and_its_own_hash(
     assert (folder / "chat_template.jinja").read_text() == TEMPLATE
 
 
-def test_a_killed_conversion_is_made_anew(
+def test_a_killed_conversion_is_repeated(
     file: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_gguf(file)

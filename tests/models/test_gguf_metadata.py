@@ -111,7 +111,7 @@ def test_an_honest_file_has_the_logits_of_its_model(file: Path, model_type: str)
 
 
 @pytest.mark.parametrize(("model_type", "keys", "message"), FAULTS)
-def test_metadata_that_the_loaded_model_does_not_have_are_refused_by_name(
+def test_metadata_that_the_loaded_model_lacks_is_refused_by_name(
     file: Path, model_type: str, keys: dict[str, Any], message: str
 ) -> None:
     written(file, model_type, keys)

@@ -98,12 +98,12 @@ def test_special_tokens_in_reasoning_are_text_in_the_next_prompt(tmp_path: Path)
     assert end not in codec.render([{"role": "user", "content": "a"}, message])
 
 
-def test_reasoning_that_a_server_sends_apart_is_no_content(tmp_path: Path) -> None:
+def test_reasoning_that_a_server_sends_separately_is_not_content(tmp_path: Path) -> None:
     codec = codec_of(tmp_path, READING.replace("FIELD", "reasoning"))
     message = codec.reply(answer(codec, "first this, The Elbe.", num_reasoning=11))
     assert message == {"role": "assistant", "content": " The Elbe.", "reasoning": "first this,"}
 
 
-def test_a_reply_that_is_missing_is_not_said_to_have_failed() -> None:
+def test_a_missing_reply_is_not_called_failed() -> None:
     with pytest.raises(SpecbenchError, match="Turn 1, which this turn follows, has no answer"):
         make_chat(["Hi", "More"], [])

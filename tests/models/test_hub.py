@@ -82,7 +82,7 @@ def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.M
     assert downloads == [(REPO, "v2", "config.json"), (REPO, "v2", "model.safetensors")]
 
 
-def test_without_the_hub_a_model_and_its_tokenizer_are_those_of_the_cache(cache: Path) -> None:
+def test_without_the_hub_models_come_from_the_cache(cache: Path) -> None:
     card = structs.replace(find_model("tiny"), name="mine", repo=REPO, revision="main")
     with pytest.raises(CheckpointError, match=r"tokenizer.*, and the Hub cannot be reached"):
         resolve_tokenizer(card, offline=False)
@@ -151,7 +151,7 @@ def answer(kind: type[Exception], status: int) -> Exception:
         (OSError(errno.ENOSPC, "No space left on device"), "the disk is full", "HF_HOME moves"),
     ],
 )
-def test_every_error_of_the_hub_or_the_disk_is_one_message_with_the_fix(
+def test_every_error_of_the_hub_or_the_disk_gives_one_message(
     monkeypatch: pytest.MonkeyPatch, failure: Exception, message: str, hint: str
 ) -> None:
     hub_says(monkeypatch, failure)

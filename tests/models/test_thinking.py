@@ -106,7 +106,7 @@ def test_without_a_switch_an_open_mark_says_that_the_model_thinks(tmp_path: Path
         "{{ messages[0].thinking }}{{ messages[0]['thinking'] }}{{ 'thinking' in messages[0] }}",
     ],
 )
-def test_without_a_switch_and_an_open_mark_nothing_is_said(jinja: str, tmp_path: Path) -> None:
+def test_without_a_switch_and_an_open_mark_the_mode_is_unknown(jinja: str, tmp_path: Path) -> None:
     assert codec_of(jinja, tmp_path).describe().thinking is None
     with pytest.raises(UserError, match="has no thinking mode"):
         codec_of(jinja, tmp_path, "thinking")

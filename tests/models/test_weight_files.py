@@ -81,7 +81,7 @@ def refusal(folder: Path, kind: str = "") -> str:
     return caught.value.message
 
 
-def test_of_a_whole_file_and_an_index_the_one_that_is_read_is_recorded_and_said(
+def test_the_file_that_is_read_is_recorded_and_reported(
     folder: Path, tensors: dict[str, Tensor]
 ) -> None:
     shard(folder, {key: 3 * tensor for key, tensor in tensors.items()})
@@ -157,7 +157,7 @@ def test_a_file_that_the_config_names_is_read_and_recorded(
         assert f"{name!r} in config.json, not a file beside it" in refusal(folder)
 
 
-def test_an_unlisted_tensor_in_a_file_that_an_index_lists_needs_no_place(
+def test_only_tensors_that_the_index_lists_need_a_place(
     folder: Path, tensors: dict[str, Tensor]
 ) -> None:
     first, *_ = shard(folder, tensors)
@@ -169,7 +169,7 @@ def test_an_unlisted_tensor_in_a_file_that_an_index_lists_needs_no_place(
         loaded(folder)
 
 
-def test_a_missing_tensor_is_named_with_the_file_that_nobody_reads(
+def test_a_missing_tensor_is_named_with_an_unread_file_that_has_it(
     folder: Path, tensors: dict[str, Tensor]
 ) -> None:
     lost = "model.layers.1.mlp.up_proj.weight"

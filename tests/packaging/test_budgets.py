@@ -53,7 +53,7 @@ def test_a_long_file_without_a_reason_and_a_reason_without_a_file_are_reported()
     ]
 
 
-def test_comments_docstrings_and_imports_are_no_statements() -> None:
+def test_comments_docstrings_and_imports_are_not_statements() -> None:
     counts = count(SOURCE)
     assert (counts.code_lines, counts.body_lines, counts.statements) == (4, 3, 2)
     assert counts.tokens == len(["def", "f", "(", "found", ")", "->", "str", ":", "return", "text"])
@@ -91,7 +91,7 @@ def test_a_line_of_25_tokens_is_wide() -> None:
     assert [count(line).wide_lines for line in sums] == [0, 1]
 
 
-def test_a_long_function_and_a_skip_of_the_formatter_are_seen() -> None:
+def test_long_functions_and_formatter_skips_are_counted() -> None:
     source = "def f():\n" + "    x = 1\n" * 60 + "y = 1  # fmt: " + "skip\n"
     assert functions_over_60_lines(source) == 1
     assert skipped_by_the_formatter(source) == 1

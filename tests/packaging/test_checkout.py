@@ -30,7 +30,7 @@ def test_our_folder_never_hides_the_datasets_library() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_without_downloads_needs_none_of_the_libraries_that_download(tmp_path: Path) -> None:
+def test_a_run_without_downloads_needs_no_download_libraries(tmp_path: Path) -> None:
     code = f"""
 import sys
 for name in ("datasets", "pooch", "pynvml"):
@@ -66,7 +66,7 @@ def environment(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_clone", [False, True])
-def test_an_editable_install_runs_from_anywhere_also_beside_the_clone(
+def test_an_editable_install_runs_from_anywhere(
     environment: Path, source_copy: Path, tmp_path: Path, has_clone: bool
 ) -> None:
     if has_clone:

@@ -29,7 +29,7 @@ def steps_of(file: str) -> tuple[dict[str, Any], list[str]]:
     return jobs, [step["run"] for step in steps if "run" in step]
 
 
-def test_the_baseline_is_of_the_papers_methods_on_the_weights_that_ship() -> None:
+def test_the_baseline_runs_the_papers_methods_on_shipped_weights() -> None:
     baseline = read_run(BASELINE_RUN)
     methods = {record.key.method for record in baseline.records}
     assert methods == set(registry.paper_methods())
@@ -69,7 +69,7 @@ def test_ci_tests_every_python_that_the_package_names() -> None:
     assert tested == named
 
 
-def test_the_gate_and_ci_run_every_target_that_tests() -> None:
+def test_the_gate_and_ci_run_every_test_target() -> None:
     kinds = r"^(test[\w-]*|check|coverage|faults|gate):"
     targets = set(re.findall(kinds, MAKEFILE, re.MULTILINE)) - {"test-ray"}
     gate = ROOT / ".ci" / "run"

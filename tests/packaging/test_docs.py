@@ -142,7 +142,7 @@ def test_the_site_has_every_page() -> None:
     assert [next(iter(group)) for group in nav] == GROUPS
 
 
-def test_links_of_the_site_lead_from_a_pages_folder_to_pages() -> None:
+def test_links_of_the_site_lead_to_pages() -> None:
     shown = "[a](../serving.md#load) [b](../../results/README.md) [c](../../reports/x/table.md)"
     links = render(shown, "docs/measurements/serving.md")
     assert links == "[a](../serving.md#load) [b](../files.md) c"
@@ -156,7 +156,7 @@ def test_a_guide_is_short(name: str) -> None:
     assert len(re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL).split()) <= 1200
 
 
-def test_words_of_the_field_are_explained_or_linked_on_every_guide() -> None:
+def test_every_guide_explains_or_links_technical_terms() -> None:
     words = re.compile(r"\b(SAM|PLD|stand-ins?|heads?|nodes)\b")
     explained = text(ROOT / "docs/methods.md")
     for word in ("SAM", "PLD", "stand-in", "**head**", "**node**", "8 nodes; paper: all"):

@@ -34,7 +34,7 @@ for command in {COMMANDS!r}:
     assert heavy == [f"heavy: {command}" for command in COMMANDS]
 
 
-def test_analysis_and_vocabulary_need_no_torch(tmp_path: Path) -> None:
+def test_analysis_and_vocabulary_do_not_import_torch(tmp_path: Path) -> None:
     rooms = ("specbench.errors", "specbench.types", "specbench.analysis")
     names = [name for name in modules() if name.startswith(rooms)]
     imports = "\n".join(f"import {name.removesuffix('.__init__')}" for name in names)

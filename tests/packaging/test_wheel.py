@@ -32,7 +32,7 @@ def test_the_wheel_holds_every_module_weight_card_and_prompt(wheel: Path) -> Non
     assert wanted - set(ZipFile(wheel).namelist()) == set()
 
 
-def test_the_wheel_brings_one_package_without_tools(wheel: Path) -> None:
+def test_the_wheel_contains_one_package_and_no_tools(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"specbench"}

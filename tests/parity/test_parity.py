@@ -100,7 +100,7 @@ def test_tokens_and_mean_accepted_tokens_are_those_of_the_official_code(
 
 
 @pytest.mark.parametrize("name", ["pld", "pld_n2k5", "sps_const4"])
-def test_each_step_accepts_as_many_where_the_official_first_step_accepts_none(
+def test_each_step_accepts_as_many_after_an_official_first_step_without_drafts(
     name: str, datastore: Path
 ) -> None:
     """The official code drafts in the forward of the prompt. Ours starts after it."""

@@ -116,7 +116,7 @@ def test_the_first_trees_are_those_of_the_official_code_node_for_node(name: str)
 
 @pytest.mark.parametrize("name", ["eagle2", "eagle3"])
 @torch.inference_mode()
-def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> None:
+def test_the_first_draft_has_the_official_numbers(name: str) -> None:
     numerics = json.loads((FOLDER / "golden" / "numerics.json").read_text())
     golden, prompt = numerics[name], prompt_ids()[0]
     drafter: Any = build(name)

@@ -79,7 +79,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(end.value.code or 0)
 
 
-def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
+def test_a_suite_survives_the_loss_of_a_node(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.add()
@@ -117,9 +117,7 @@ def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[in
     return process.returncode, said
 
 
-def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_run_can_be_resumed_after_its_driver_ends(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add()
     folder = tmp_path / "run"
     words = ("run", "--method", "pld,sps", "--dataset", "gsm8k", "--max-new-tokens", 32,
@@ -146,7 +144,7 @@ def refused(nodes: Nodes, folder: Path, *words: object) -> str:
     return " ".join(said.split())
 
 
-def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_missing_resource_in_a_cluster_gives_one_message(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add(env_vars={"HF_HOME": str(tmp_path / "empty")})
     far = ("--model", "vicuna-7b", "--prompts", "bundled", "--offline")
     said = refused(nodes, tmp_path / "run", *far)
@@ -218,7 +216,7 @@ with connected("local") as ray:
 """
 
 
-def test_local_workers_have_the_commands_niceness_and_strangers_end_nothing() -> None:
+def test_local_workers_have_the_commands_niceness() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200
     )
@@ -234,7 +232,7 @@ if any("dashboard/agent.py" in word for word in sys.orig_argv):
 """
 
 
-def test_a_machine_too_busy_for_ray_is_one_message(tmp_path: Path) -> None:
+def test_a_machine_too_busy_for_ray_gives_one_message(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLOW)
     done = subprocess.run(
         [sys.executable, "-m", "specbench", "run", "--limit", "1", "--ray", "local",
@@ -247,9 +245,7 @@ def test_a_machine_too_busy_for_ray_is_one_message(tmp_path: Path) -> None:
     assert "15 s" in done.stderr and not (tmp_path / "run").exists()
 
 
-def test_the_death_of_the_heads_raylet_is_one_message_and_the_run_goes_on(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_run_survives_the_death_of_the_heads_raylet(nodes: Nodes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ("run", "--method", "pld", "--dataset", "gsm8k", "--max-new-tokens", 32, "--device",
              "cpu", "--repeats", 4, "--output", folder, "--ray", nodes.address)  # fmt: skip

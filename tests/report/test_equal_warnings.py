@@ -42,7 +42,7 @@ def test_methods_that_differ_from_vanilla_share_a_warning() -> None:
     assert text.startswith("SpS should give vanilla's tokens at temperature 0, but differs in 1 of")
 
 
-def test_a_warning_of_all_runs_stands_once_and_of_some_with_their_names() -> None:
+def test_a_warning_of_some_runs_names_them() -> None:
     text = "The clock of the CPU changed during the run."
     runs = [with_header(full_run(), id=name, warnings=[text]) for name in ("a", "b")]
     other = with_header(full_run(), id="c")

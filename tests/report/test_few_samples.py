@@ -78,7 +78,7 @@ def test_methods_with_the_same_samples_all_have_intervals_and_claims_need_more()
     assert note(run).startswith("Use --limit 6: 4 prompts per task give wide intervals")
 
 
-def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do() -> None:
+def test_a_mean_that_one_task_dominates_is_marked() -> None:
     run = noisy(2)
     assert mean(measure(run), "sps").shown_interval is None
     text = drawn(run, is_full=False)
@@ -90,7 +90,7 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
     assert "x ±? (one task dominates)" in drawn(run)
 
 
-def test_a_first_look_has_one_note_and_signs_at_its_means_alone() -> None:
+def test_a_first_look_marks_only_its_means() -> None:
     run = noisy(3, repeats=1)
     text = drawn(run, 120, is_full=False)
     # Only the mean of each method has a sign, not its tasks.

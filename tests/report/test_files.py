@@ -53,9 +53,7 @@ def test_every_format_is_rendered_without_nan(name: str, arithmetic: str) -> Non
         assert not re.search(r"\b([Nn]a[Nn]|[Ii]nf|Infinity|None)\b", shown), form
 
 
-def test_a_report_measures_a_run_once_for_its_files_and_leaves_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_measures_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "deep" / "report"
     paths = write_report(report_of(one_sample), folder)
     names = {path.name for path in paths}
@@ -69,7 +67,7 @@ def test_a_report_measures_a_run_once_for_its_files_and_leaves_no_other(
     assert counted.call_count == 1
 
 
-def test_plots_are_written_as_pdf_where_a_paper_asks_for_them(tmp_path: Path) -> None:
+def test_plots_are_written_as_pdf_on_request(tmp_path: Path) -> None:
     report = report_of(one_sample)
     without, with_pdf = (
         {path.name for path in write_report(report, tmp_path, has_pdf=has_pdf)}
@@ -87,7 +85,7 @@ def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> Non
     assert taken.read_text() == "mine"
 
 
-def test_signs_of_markdown_in_names_and_errors_of_many_lines_do_not_break_a_document() -> None:
+def test_markdown_in_names_and_long_errors_do_not_break_a_document() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "a|b\n*c*"
     error = "\x1b[31mout of memory\x07\nTraceback ..."
@@ -104,7 +102,7 @@ def test_nan_is_written_as_missing() -> None:
     assert plain({"a": math.nan, "b": [math.inf]}) == {"a": missing, "b": [missing]}
 
 
-def test_a_digest_ignores_rounding_and_nothing_else() -> None:
+def test_a_digest_ignores_only_rounding() -> None:
     assert digest('{"a": 1.2345678901}') == digest('{"a": 1.2345678902}')
     assert digest('{"a": 1.23456}') != digest('{"a": 1.23457}')
     assert digest('{"a": 1}') != digest('{"a": 2}')

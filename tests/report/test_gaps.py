@@ -58,7 +58,7 @@ def reported(*runs: Run) -> Report:
     return make_report(runs, Bootstrap(50))
 
 
-def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
+def test_a_run_without_some_tasks_has_no_mean() -> None:
     every = full_run(METHODS)
     some = with_header(full_run(METHODS, FEW), id="some")
     report = reported(every, some)
@@ -75,7 +75,7 @@ def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
         assert not isinstance(mean.speedup, Missing)
 
 
-def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen() -> None:
+def test_runs_of_different_tasks_have_speedups_per_task_on_the_screen() -> None:
     runs = [with_header(full_run(METHODS, (task,)), id=task) for task in FEW]
     report = reported(*runs)
     table = sections.screen(report, report.blocks[0])
@@ -87,7 +87,7 @@ def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen(
     assert of_second_run == ["–", "x"]
 
 
-def test_a_missing_interval_has_its_reason_in_its_place() -> None:
+def test_a_missing_interval_is_replaced_by_its_reason() -> None:
     whole_task, cut_task = FEW
 
     def kept(record: Record) -> Record | None:
@@ -137,7 +137,7 @@ CPU = "environment__cpu__model"
         ),
     ],
 )
-def test_runs_are_told_apart_by_what_differs(
+def test_labels_of_runs_name_their_differences(
     others: list[dict[str, object]], labels: list[str]
 ) -> None:
     first = with_header(full_run(METHODS, FEW), id="first", model__label="tiny")
@@ -155,7 +155,7 @@ def test_runs_are_told_apart_by_what_differs(
         ({"cache_bytes": 2_000_000}, "memory_in_cache", False),
     ],
 )
-def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
+def test_vanilla_is_a_slow_baseline_only_if_it_could_read_weights_faster(
     changes: dict[str, Any], key: str, has_bound: bool
 ) -> None:
     """Vanilla uses 40 % of the bandwidth, or 80 % if it has more weights to read."""
@@ -203,7 +203,7 @@ def with_categories(arithmetic: Arithmetic = "ours") -> Report:
 
 
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
-def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
+def test_a_category_is_measured_like_a_task(arithmetic: Arithmetic) -> None:
     report = with_categories(arithmetic)
     (source,) = report.sources
     categories = source.categories
@@ -227,7 +227,7 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
     assert "By category" not in render(report_of(nine_methods), form)
 
 
-def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
+def test_a_difference_that_only_an_interval_shows_has_a_legend() -> None:
     report = with_categories()
     (source,) = report.sources
     metrics = source.categories

@@ -130,7 +130,7 @@ def test_the_page_has_tiles_both_themes_a_fixed_first_column_and_intervals_below
     assert {"h1", "nav", "figure", "button"} <= {tag for tag, _ in Outline(text).tags}
 
 
-def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
+def test_a_method_slower_than_vanilla_is_never_called_fastest() -> None:
     records = [record(), record("pld", decode_s=8.0)]
     text = page(make_run(records, header(["vanilla", "pld"], ("gsm8k",))))
     assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Highest speedup" not in text
@@ -168,7 +168,7 @@ def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands
         ("abcdefgh", (), (), [(0, 2), (2, 4), (4, 6), (6, 8)]),
     ],
 )
-def test_steps_end_where_their_tokens_do_and_say_if_they_are_known(
+def test_steps_end_where_their_tokens_end(
     text: str,
     lengths: tuple[int, ...],
     ends: tuple[int, ...],
@@ -182,7 +182,7 @@ def test_steps_end_where_their_tokens_do_and_say_if_they_are_known(
     assert (answer["exact"], answer["counted"]) == (len(ends) == 4, bool(lengths))
 
 
-def test_answers_are_of_the_first_repeat_and_name_turn_and_temperature_where_they_differ() -> None:
+def test_shown_answers_are_those_of_the_first_repeat() -> None:
     records = [
         record(sample="7", turn=1, temperature=1.0),
         record(sample="7", temperature=0.0),
@@ -213,7 +213,7 @@ def opened(chromium: Browser, folder: Path, text: str, width: int = 1280) -> Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
+def test_the_page_has_no_errors_and_no_sideways_scrolling(
     name: str, chromium: Browser, tmp_path: Path
 ) -> None:
     assert problems_of(chromium, opened(chromium, tmp_path, page_of(name))) == []
@@ -248,9 +248,7 @@ def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path:
 
 
 @pytest.mark.slow
-def test_text_is_readable_on_its_ground_in_light_and_dark(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_text_has_enough_contrast_in_light_and_dark(chromium: Browser, tmp_path: Path) -> None:
     """All text has the contrast of 4.5 to 1 that WCAG 2 requires for small text."""
     for scheme in ("light", "dark"):
         chromium.colours(scheme)

@@ -53,7 +53,7 @@ def test_a_report_says_how_energy_was_measured_and_why_it_is_missing() -> None:
     assert note("energy", {}) == ""
 
 
-def test_a_report_shows_the_energy_of_methods_alone() -> None:
+def test_a_report_shows_the_energy_of_methods_measured_alone() -> None:
     energies = [
         {"method": method, "temperature": 0.0, "joules_per_token": joules, "num_tokens": 9}
         for method, joules in {"vanilla": 3.71, "pld": 2.46}.items()

@@ -11,7 +11,7 @@ from tests.support.headers import make_header
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "csv", "html", "json"])
-def test_every_format_says_which_prompts_how_many_which_weights_and_which_machine(
+def test_every_format_names_prompts_weights_and_machine(
     form: str,
 ) -> None:
     """Columns over bundled prompts have the name of the task, and weights have their commit."""
@@ -28,7 +28,7 @@ def test_every_format_says_which_prompts_how_many_which_weights_and_which_machin
     assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in page
 
 
-def test_a_command_names_every_setting_and_vanilla_where_it_is_alone() -> None:
+def test_the_full_command_names_every_setting() -> None:
     described = header(["vanilla", "pld:ngram=2"], ("gsm8k", "alpaca"), (0.0, 1.0))
     described["spec"]["values"]["top_p"] = 0.9
     assert " ".join(full_command(make_header(described)).replace("\\", "").split()).startswith(
@@ -47,9 +47,7 @@ def test_a_command_names_every_setting_and_vanilla_where_it_is_alone() -> None:
         ({"source": "file", "origin": "mine.jsonl"}, "8 prompts of mine.jsonl: GSM8K"),
     ],
 )
-def test_prompts_are_named_by_their_source_and_a_part_with_the_whole(
-    prompts: dict[str, object], label: str
-) -> None:
+def test_prompts_are_named_by_source_and_number(prompts: dict[str, object], label: str) -> None:
     columns = {"gsm8k": "GSM8K"}
     run_header = make_header({"columns": columns, "prompts": [{"task": "gsm8k", **prompts}]})
     assert f"{prompts_text(run_header)}: {run_header.task_title('gsm8k')}" == label
@@ -65,7 +63,7 @@ def of_folders() -> Run:
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
-def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form: str) -> None:
+def test_a_report_names_folders_only_in_how_it_was_measured(form: str) -> None:
     page = " ".join(render(report_of(of_folders), form).split())
     before_how = page.partition('id="how"')[0]
     assert "hf: llama, 135 M parameters on" in before_how

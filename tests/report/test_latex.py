@@ -35,7 +35,7 @@ ENGINES = {
 }
 
 
-def test_the_caption_says_by_which_formula_the_speedups_are_computed() -> None:
+def test_the_caption_names_the_formula_of_the_speedups() -> None:
     """The golden file has the caption for our formula."""
     text = render(make_report(two_models(), arithmetic="paper"), "latex")
     assert "Speedup: the published formula: mean tokens/s" in text
@@ -48,7 +48,7 @@ def test_warnings_reach_the_author_as_comments() -> None:
 
 
 @given(st.text(max_size=30))
-def test_an_escaped_text_has_no_bare_sign_of_latex(text: str) -> None:
+def test_an_escaped_text_has_no_active_sign_of_latex(text: str) -> None:
     shown = escape(text)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)[#%&$_]", shown)
@@ -100,9 +100,7 @@ def every_table() -> Iterator[tuple[str, Report]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_table_fits_an_article_of_two_columns_in_type_of_seven_points(
-    engine: str, tmp_path: Path
-) -> None:
+def test_every_table_fits_a_two_column_article(engine: str, tmp_path: Path) -> None:
     """One article contains all tables. It loads only the packages that the tables name."""
     if not shutil.which(engine):
         pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
@@ -185,7 +183,7 @@ def test_our_row_is_marked_and_unknown_names_are_refused() -> None:
         parse_columns("speed,mat")
 
 
-def test_a_bibliography_has_the_papers_of_the_methods_and_of_those_that_they_use() -> None:
+def test_a_bibliography_includes_the_papers_of_methods_that_methods_use() -> None:
     described = header(("vanilla", "sps", "sam"), ("gsm8k",))
     described["methods"]["sam"]["options"] = {"other": "eagle3"}
     described["methods"]["mine"] = {"title": "Mine"}

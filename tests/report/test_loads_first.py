@@ -26,7 +26,7 @@ def test_loads_come_first_with_the_break_even_load(form: str) -> None:
     assert "tok/s per" in words
 
 
-def test_a_run_at_one_request_at_a_time_has_no_such_lines() -> None:
+def test_a_run_at_a_single_load_has_no_lines_about_loads() -> None:
     run = served()
     report = make_report(run.at(run.loads[0]), Bootstrap(50))
     assert not report.load_notes

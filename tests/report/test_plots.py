@@ -47,7 +47,7 @@ def plots_of(content: Report | Run) -> dict[str, Plot]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [*EVERY_RUN, with_phases, with_limits])
-def test_every_plot_is_drawn_whatever_is_missing(make: Make) -> None:
+def test_every_plot_is_drawn_even_if_data_is_missing(make: Make) -> None:
     plots = plots_of(report_of(make))
     assert bool(plots) == (make not in (all_failed, make_run))  # the last has no sample
     for plot in plots.values():
@@ -106,7 +106,7 @@ def test_a_pdf_is_reproducible_without_a_date_and_embeds_fonts_as_publishers_ask
 
 
 @pytest.mark.parametrize("make", [nine_methods, served])
-def test_points_have_their_methods_names_and_bars_their_numbers(make: Make) -> None:
+def test_points_and_bars_are_labelled(make: Make) -> None:
     report = report_of(make)
     for plot in plots_of(report).values():
         if plot.name == "speedup":
@@ -122,7 +122,7 @@ def test_points_have_their_methods_names_and_bars_their_numbers(make: Make) -> N
     assert all(round(number.xy[0], 6) in ends for number in numbers)
 
 
-def test_more_methods_than_have_room_get_a_legend() -> None:
+def test_too_many_methods_to_label_get_a_legend() -> None:
     many = ("vanilla", *(f"pld:ngram={n},num_tokens={k}" for n in (1, 2, 3) for k in range(2, 7)))
     plot = plots_of(full_run(many, ("gsm8k", "alpaca"), num_samples=2))["speedup_by_mat"]
     assert len(plot.figure.legends[0].get_texts()) == 16
@@ -221,7 +221,7 @@ def test_methods_keep_their_look_in_every_report() -> None:
     assert few == {method: every[method] for method in few}
 
 
-def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_own() -> None:
+def test_variants_share_a_colour_and_are_numbered() -> None:
     spellings: Sequence[str] = ["vanilla", "pld:ngram=2", "pld", "bigram", *list(TITLES)[2:]]
     about = header(["vanilla"], ("gsm8k",))
     about["spec"]["values"]["methods"] = list(spellings)
@@ -233,7 +233,7 @@ def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_
 
 
 @pytest.mark.slow
-def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothing(
+def test_plots_of_thirty_variants_have_enough_room(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     swept = [
@@ -266,7 +266,7 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     assert all(isinstance(look.shape, Path) is look.is_numbered for look in shown)
 
 
-def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
+def test_all_lines_of_a_panel_share_one_front() -> None:
     """A line that is slower and accepts less everywhere has no point with a ring."""
     steps_of: dict[str, tuple[float, tuple[int, ...]]] = {
         "vanilla": (3.0, (1,) * 6),

@@ -18,7 +18,7 @@ FOLDER = ROOT / "results" / "published"
 FILES = sorted(FOLDER.glob("*.toml"))
 
 
-def test_every_cell_is_published_once_under_our_names_with_where_it_comes_from() -> None:
+def test_every_published_cell_occurs_once_with_its_source() -> None:
     keys = {published.publication.key for published in published_values()}
     assert keys == {path.stem for path in FILES}
     values = [published for published in published_values() if not published.publication.files]
@@ -44,7 +44,7 @@ def varied(value: PublishedValue) -> tuple[float | None, float | None]:
     return value.num_draft_tokens, value.repeat
 
 
-def test_an_imported_table_names_its_files_at_a_commit_and_each_cell_once() -> None:
+def test_an_imported_table_names_its_files_and_their_commit() -> None:
     values = [published for published in published_values() if published.publication.files]
     assert {value.publication.key for value in values} >= {"eagle_70b", "vllm_study"}
     cells = Counter(
@@ -59,7 +59,7 @@ def test_an_imported_table_names_its_files_at_a_commit_and_each_cell_once() -> N
         assert all(re.fullmatch(r"[0-9a-f]{64}", sha) for sha in publication.files.values())
 
 
-def test_each_rule_for_the_same_speedup_says_which_it_is() -> None:
+def test_rules_for_the_same_speedup_have_labels() -> None:
     cells = find("llama2-70b-chat", "eagle", "mt_bench", 0.0)
     speedups = {cell.where: round(cell.speedup or 0, 3) for cell in cells}
     assert list(speedups.values()) == [3.01, 3.009, 2.995, 2.917, 2.907]

@@ -58,7 +58,7 @@ def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others()
     assert text.endswith("Next: use more prompts: `specbench report RUN --plan` tells how many.")
 
 
-def test_where_nothing_is_faster_than_vanilla_nothing_is_recommended() -> None:
+def test_nothing_slower_than_vanilla_is_recommended() -> None:
     run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
     start = "No method is shown to be faster than vanilla on this machine. Next: "
     assert recommended(run) == f"{start}run `specbench tune` to look for faster settings."
@@ -89,7 +89,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_where_nothing_is_recommended_the_reason_is_named(name: str) -> None:
+def test_a_missing_recommendation_has_a_reason(name: str) -> None:
     make, reason, step = CASES[name]
     assert recommended(make()) == f"Nothing is recommended: {reason}. Next: {step}."
 
@@ -136,7 +136,7 @@ def test_the_recommendation_is_on_every_screen_and_page() -> None:
     assert verdict["recommendation"] == text
 
 
-def test_a_machine_that_was_busy_before_and_during_the_run_is_warned_of_once() -> None:
+def test_a_busy_machine_gives_one_warning() -> None:
     warnings = [f"{BUSY_AT_START} (load 9.0 on 2 cores): times are noisy.", "Another warning."]
     keys_of_run = []
     for mean in (0.0, 0.5):
@@ -147,7 +147,7 @@ def test_a_machine_that_was_busy_before_and_during_the_run_is_warned_of_once() -
     assert [keys.count("busy") for keys in keys_of_run] == [0, 1]
 
 
-def test_two_busy_starts_of_one_run_are_one_sentence() -> None:
+def test_two_busy_starts_of_a_run_give_one_sentence() -> None:
     starts = [f"{BUSY_AT_START} (load {load} on 2 cores): noisy." for load in (1.5, 1.9)]
     both = f"{BUSY_AT_START} (load 1.5 on 2 cores) and again later (load 1.9 on 2 cores): noisy."
     assert with_one_start([*starts, "Another,\nof two lines."]) == [both, "Another,\nof two lines."]

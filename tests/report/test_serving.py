@@ -25,7 +25,7 @@ def test_the_document_and_the_csv_have_the_numbers_of_every_load() -> None:
     assert [*dict.fromkeys(row["load"] for row in rows)] == [load.text for load in LOADS]
 
 
-def test_both_plots_are_of_one_run_over_its_loads() -> None:
+def test_both_plots_show_one_run_over_its_loads() -> None:
     plots = {plot.name: plot for plot in report_of(served).plots}
     assert "8.8 tokens/s of all requests at 8 requests at once" in plots["frontier"].alt
     assert "2 times as fast at 1 request at a time" in plots["speedup_by_load"].alt

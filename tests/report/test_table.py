@@ -106,7 +106,7 @@ def test_the_document_is_strict_json_with_the_numbers_of_each_sentence(make: Mak
         assert not re.search(r"[{}]|\bNone\b|, ,|  ", note["text"])
 
 
-def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
+def test_a_clause_is_left_out_if_its_number_is_missing() -> None:
     values = {"methods": [{"method": "pld", "failed": 2}, {"method": "sps", "failed": 1}]}
     failed = make_note("failed_completions", error="{methods} [{error}]", **values)
     assert failed.text == "Failed completions: pld 2, sps 1. The first error: {methods} [{error}]"
@@ -157,7 +157,7 @@ def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
     assert wrapped(text, StringIO()) == text
 
 
-def test_ids_in_a_table_are_not_broken_where_the_last_column_gives_way() -> None:
+def test_ids_in_a_table_are_not_broken_if_the_last_column_can_wrap() -> None:
     rows = [["llama2-70b-chat", "meta-llama/Llama-2-70b-chat-hf", "one, two, three, four, five"]]
     drawn_table = text_table(["model", "weights", "draft weights"], rows)
     text = printed(lambda console: console.print(drawn_table), 64)

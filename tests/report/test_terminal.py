@@ -42,7 +42,7 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
     assert text.count("was off") == 3 and "what to do" in text
 
 
-def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table() -> None:
+def test_labels_and_their_options_are_never_cut() -> None:
     methods = ("vanilla", "eagle2:total_tokens=12,depth=3", "pld:num_tokens=4")
     report = make_report(full_run(methods, tuple(TASKS), num_samples=4))
     for width in (80, 120):
@@ -52,7 +52,7 @@ def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table
         assert all(label in line for line in lines if "depth=3" in line)
 
 
-def test_nothing_is_wrapped_in_a_file() -> None:
+def test_files_have_no_wrapped_lines() -> None:
     console = Console(width=60, file=StringIO(), color_system=None)
     report = report_of(nine_methods)
     print_report(report, console)
@@ -62,7 +62,7 @@ def test_nothing_is_wrapped_in_a_file() -> None:
     assert all(note.text in text for note in short_notes(report.notes))
 
 
-def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
+def test_methods_without_a_speedup_are_sorted_by_tokens_per_second() -> None:
     records = [record("pld", decode_s=2.0), record("sps", decode_s=1.0)]
     run = make_run(records, header(["pld", "sps"], ("gsm8k",)))
     text = drawn(make_report(run, sort="speedup"), 80, is_full=False)
@@ -83,7 +83,7 @@ def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
         ),
     ],
 )
-def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, method: str, advice: str) -> None:
+def test_slower_methods_on_a_cpu_are_explained(device: str, method: str, advice: str) -> None:
     records = [record(), record(method, decode_s=2.0, accept_lengths=(2, 1))]
     run = make_run(records, header(["vanilla", method], ("gsm8k",)))
     notes = make_report(with_header(run, spec__values__device=device)).notes
@@ -109,7 +109,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: Make) -> No
         ({}, []),
     ],
 )
-def test_the_best_of_a_column_are_all_that_show_the_best_value(
+def test_every_cell_with_the_best_value_is_marked(
     seconds: dict[str, float], best: list[str]
 ) -> None:
     """The baseline is best if every method is slower, but not if there is no other method."""
@@ -148,7 +148,7 @@ def test_labels_in_wide_characters_fit_into_their_columns() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_tasks_leave_a_narrow_table_before_mat_and_are_counted(width: int) -> None:
+def test_a_narrow_table_drops_tasks_before_mat(width: int) -> None:
     methods = ("vanilla", "pld", "sps", "eagle2:total_tokens=12,depth=4")
     report = report_of(partial(full_run, methods))
     lines = printed(partial(print_report, report), width).splitlines()

@@ -82,7 +82,7 @@ def test_a_table_is_the_same_in_every_form(seed: int) -> None:
         ),
     ],
 )
-def test_a_gap_has_the_draft_tokens_of_the_row_before_and_the_last_row_is_open(
+def test_a_row_applies_up_to_the_next_one(
     rows: list[tuple[int, int, int]], numbers: dict[int, int]
 ) -> None:
     table = of_vllm(rows)

@@ -83,7 +83,7 @@ def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
     assert header.settings_text == phrase
 
 
-def test_settings_whose_target_alone_is_too_slow_or_that_hardly_gain_are_not_tried() -> None:
+def test_settings_that_cannot_win_are_not_tried() -> None:
     """Drafting takes time too. In the last case, a token with 2 nodes would take 1.01, not 1.07."""
     entries = [PAPER, sized(4, 2.2), sized(40, 3.0), sized(20, 4.5)]
     assert chosen(entries)[1] == [60, 20]
@@ -141,11 +141,11 @@ def test_steps_are_timed_up_to_the_rows_of_the_largest_draft(
     assert rows_to_time(methods, drafters, lambda method: entries) == expected
 
 
-def test_times_between_and_beyond_those_measured_are_on_a_line() -> None:
+def test_times_are_interpolated_and_extrapolated_linearly() -> None:
     assert [LINEAR.at(n) for n in (1, 2.5, 30, 60, 80)] == pytest.approx([1.05, 1.125, 2.5, 4, 5])
 
 
-def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_options() -> None:
+def test_the_shipped_acceptance_is_for_shipped_weights_and_real_options() -> None:
     files = identify(TINY / "target").files
     accepted = find_acceptance("tiny", files)
     assert accepted and not find_acceptance("tiny", identify(TINY / "sps").files)
@@ -170,7 +170,7 @@ def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_optio
         ("sam:other=eagle3,scope=run", None),
     ],
 )
-def test_the_acceptance_of_sam_is_that_with_the_other_method(text: str, name: str | None) -> None:
+def test_sams_acceptance_depends_on_its_other_method(text: str, name: str | None) -> None:
     file = find_acceptance("tiny", identify(TINY / "target").files)
     assert file
     method = parse_methods([text])[0]
@@ -194,7 +194,7 @@ def test_a_wrong_file_of_settings_is_refused(tmp_path: Path, text: str, message:
         read_settings(str(path), "tiny")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_settings(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("[methods.pld]\nnum_tokens = 3", encoding="utf-8-sig")
     assert dict(read_settings(str(path), "tiny").methods["pld"]) == {"num_tokens": 3}
@@ -217,7 +217,7 @@ def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path:
 
 @pytest.mark.parametrize("then", [None, {}, {"total_tokens": 12}])
 @pytest.mark.parametrize("since", [None, {"total_tokens": 7, "depth": 2}])
-def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
+def test_a_resumed_run_keeps_its_settings_after_a_new_tune(
     then: dict[str, int] | None, since: dict[str, int] | None
 ) -> None:
     (paper,) = parse_methods(["eagle2"])
@@ -275,12 +275,12 @@ def test_settings_of_any_name_are_read_as_they_were_written(name: str, tmp_path:
     assert isnan(alpha)
 
 
-def test_a_name_that_is_no_unicode_is_refused_by_name() -> None:
+def test_a_name_that_is_not_unicode_is_refused_by_name() -> None:
     with pytest.raises(UserError, match=r"udcff.*UTF-8"):
         toml_text(SettingsFile({}, model="tiny\udcff"))
 
 
-def test_other_options_are_refused_by_merge_unless_a_run_does_not_know_them() -> None:
+def test_merge_refuses_different_options_that_both_runs_have() -> None:
     older, small, large = (
         make_header({"methods": {"eagle2": {"options": options}}})
         for options in ({}, {"total_tokens": 12}, {"total_tokens": 60})
@@ -288,7 +288,7 @@ def test_other_options_are_refused_by_merge_unless_a_run_does_not_know_them() ->
     assert MERGE.conflicts(small, large) and not MERGE.conflicts(older, large)
 
 
-def test_a_static_tree_goes_by_its_paths_not_by_its_file(tmp_path: Path) -> None:
+def test_a_static_tree_is_identified_by_its_paths(tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
 
     def digest(text: str) -> str | None:
@@ -352,7 +352,7 @@ def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
     ("text", "is_kept"),
     [("medusa", False), ("medusa:nodes=8", True), ("medusa:tree=4x2x1", True)],
 )
-def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool) -> None:
+def test_a_given_tree_or_number_of_nodes_decides_both(text: str, *, is_kept: bool) -> None:
     """Neither shipped acceptance nor a tune changes the options of the other method."""
     (method,) = parse_methods([text])
     nodes = [Acceptance({}, 64.0, 3.0), *(Acceptance({"nodes": n}, n, 2.5) for n in (4, 8))]
@@ -378,5 +378,5 @@ def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool)
         ("lookahead", 0),
     ],
 )
-def test_the_options_say_the_most_nodes_of_a_step(text: str, most: int) -> None:
+def test_the_options_determine_the_most_nodes_of_a_step(text: str, most: int) -> None:
     assert parse_methods([text])[0].describe().most_nodes == most

@@ -125,7 +125,7 @@ def test_only_more_steps_extend_a_training(head: Path, train: Train) -> None:
         train("medusa", is_resumed=True)
 
 
-def test_another_target_or_template_than_at_the_start_is_refused(
+def test_a_changed_target_or_template_is_refused(
     head: Path, train: Train, given: dict[str, Any], tmp_path: Path
 ) -> None:
     """The same weights in another folder are accepted. An older training names no template."""
@@ -251,7 +251,7 @@ def test_other_text_is_refused(train: Train, given: dict[str, Any], tmp_path: Pa
         ("", " is empty"),
     ],
 )
-def test_what_cannot_be_read_is_reported_by_place(tmp_path: Path, text: str, reason: str) -> None:
+def test_unreadable_text_is_reported_with_its_place(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "data.jsonl"
     first = json.dumps(CHAT) if text.startswith("\n") else ""
     path.write_text(f"{first}{text}\n")

@@ -42,7 +42,7 @@ def model() -> LlamaForCausalLM:
 
 @pytest.mark.parametrize("method", ["medusa", "hydra"])
 @torch.no_grad()
-def test_heads_of_each_depth_are_the_drafters_on_every_path(
+def test_heads_of_each_depth_match_the_drafters_on_every_path(
     model: LlamaForCausalLM, tmp_path: Path, method: str
 ) -> None:
     head = random_head(method, model)
@@ -64,7 +64,7 @@ SCALING = {
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])
 @torch.no_grad()
-def test_eagles_outputs_on_the_text_are_the_drafters_with_scaled_rotary_positions(
+def test_eagles_outputs_match_the_drafters_with_scaled_rotary_positions(
     tmp_path: Path, method: str
 ) -> None:
     model = micro_model(rope_parameters=SCALING)
@@ -80,7 +80,7 @@ def test_eagles_outputs_on_the_text_are_the_drafters_with_scaled_rotary_position
 
 
 @torch.no_grad()
-def test_eagle3s_unrolled_steps_are_the_drafters_levels(
+def test_eagle3s_unrolled_steps_match_the_drafters_levels(
     model: LlamaForCausalLM, tmp_path: Path
 ) -> None:
     head = random_head("eagle3", model)
@@ -107,7 +107,7 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
 
 @pytest.mark.parametrize("draft_vocab", [600, NUM_TOKENS])
 @pytest.mark.parametrize("method", HEADS)
-def test_the_files_are_the_official_ones_with_maps_of_a_smaller_draft_vocabulary(
+def test_the_files_have_the_official_format(
     model: LlamaForCausalLM, tmp_path: Path, method: str, draft_vocab: int
 ) -> None:
     head = random_head(method, model, draft_vocab=draft_vocab)
@@ -145,7 +145,7 @@ def test_a_head_scales_rotary_positions_by_its_targets_constants_alone(kind: str
     ],
     ids=["opt", "gpt2"],
 )
-def test_a_heads_sizes_are_the_targets_also_by_another_name(config: PretrainedConfig) -> None:
+def test_a_heads_sizes_are_the_targets_even_under_other_names(config: PretrainedConfig) -> None:
     target: Any = SimpleNamespace(config=config)
     fields = config_fields(target)
     assert fields["num_attention_heads"] == 4
@@ -154,7 +154,7 @@ def test_a_heads_sizes_are_the_targets_also_by_another_name(config: PretrainedCo
     assert layer.self_attn.o_proj.weight.shape == (32, 32)
 
 
-def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
+def test_the_draft_vocabulary_has_the_heaviest_tokens() -> None:
     ids = frequent_tokens(batches().rows, 100, NUM_TOKENS)
     counts = torch.zeros(NUM_TOKENS, dtype=torch.float64)
     for batch in batches().in_order():
@@ -164,7 +164,7 @@ def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
     assert counts[ids].min() >= counts.sort(descending=True).values[100]
 
 
-def test_features_are_of_the_official_layers() -> None:
+def test_features_come_from_the_official_layers() -> None:
     assert feature_layers(32) == (2, 16, 29)
     assert feature_layers(12) == (2, 6, 9)
 

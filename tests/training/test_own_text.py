@@ -90,7 +90,7 @@ def test_a_cut_answer_has_no_end_token(text: Path, codec: ChatCodec) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 20])
-def test_killed_writing_goes_on_to_the_same_text(
+def test_a_killed_writer_continues_to_the_same_text(
     text: Path, codec: ChatCodec, tmp_path: Path, kept: int
 ) -> None:
     lines = text.read_bytes().splitlines(keepends=True)

@@ -80,9 +80,7 @@ def test_memory_of_freed_tensors_is_kept() -> None:
     assert int(python(RETURNED_BYTES, ROOT)) < 2**26
 
 
-def test_steps_lower_the_loss_and_a_stopped_run_goes_on_as_if_whole(
-    method: str, tmp_path: Path
-) -> None:
+def test_a_resumed_training_equals_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     losses = [line["loss"] for line in trained(method, tmp_path / "whole")]
     assert sum(losses[-2:]) < sum(losses[:2])
     begun = trained(method, tmp_path / "parts", stop_at=5)
@@ -94,7 +92,7 @@ def test_steps_lower_the_loss_and_a_stopped_run_goes_on_as_if_whole(
     assert [line["loss"] for line in resumed] == losses
 
 
-def test_all_parameters_of_a_head_have_one_optimizer_and_the_target_none(method: str) -> None:
+def test_only_parameters_of_the_head_have_an_optimizer(method: str) -> None:
     model = micro_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     head = random_head(method, model)
@@ -109,7 +107,7 @@ def test_all_parameters_of_a_head_have_one_optimizer_and_the_target_none(method:
     assert {id(weight) for weight in head.vocab_weights()} <= set(adam)
 
 
-def test_depth_d_at_position_t_reads_the_tokens_up_to_t_plus_d_at_most(method: str) -> None:
+def test_depth_d_at_position_t_reads_no_token_after_t_plus_d(method: str) -> None:
     model = micro_model()
     head = random_head(method, model)
     ids = batches()[0].ids[:1, :24]
@@ -179,7 +177,7 @@ def test_the_schedule_warms_up_peaks_and_decays() -> None:
     assert factors[100] == pytest.approx(0.1)
 
 
-def test_attention_in_blocks_is_plain_causal_attention() -> None:
+def test_attention_in_blocks_equals_causal_attention() -> None:
     model = micro_model(num_hidden_layers=1, num_key_value_heads=4)
     ids = torch.randint(5, 2000, (2, 300))
     with torch.no_grad():

@@ -63,7 +63,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
+def test_the_curve_has_the_times_of_a_planted_machine(machine: list[float], tmp_path: Path) -> None:
     folder = tmp_path / "cost"
     lines: list[str] = []
     given = VALUES | {"output": folder, "minutes": 1e-6, "say": lines.append}
@@ -100,7 +100,7 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
         cost("tiny", "medusa", output=folder, **VALUES)
 
 
-def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
+def test_pairs_of_equal_settings_give_the_variance_of_a_process() -> None:
     assert variance_of_pairs([]) == 0
     assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)
 

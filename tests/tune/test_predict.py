@@ -102,9 +102,7 @@ def speedup(profile: Profile, setting: str, draft: Any) -> float:
 
 
 @pytest.mark.parametrize("label", [EAGLE, MEDUSA, SPS])
-def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
-    label: str, profiled: Profile
-) -> None:
+def test_the_best_setting_and_its_speedup_are_predicted(label: str, profiled: Profile) -> None:
     curve = planted(profiled)
     settings = candidates(profiled, label)
     predicted = {
@@ -128,7 +126,7 @@ def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
     )
 
 
-def test_an_interval_holds_prompts_blocks_and_the_process(profiled: Profile) -> None:
+def test_an_interval_covers_prompts_blocks_and_the_process(profiled: Profile) -> None:
     curve = planted(profiled)
 
     def width(changed: Curve) -> float:
@@ -179,7 +177,7 @@ def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(profiled:
             assert weights @ costs == pytest.approx(vanilla + 1)
 
 
-def test_nothing_is_continued_beyond_what_was_measured(profiled: Profile) -> None:
+def test_a_prediction_beyond_the_measurements_is_refused(profiled: Profile) -> None:
     small = {SPS: (SIZES[:1], DRAFTS[SPS][1]), EAGLE: (KNOTS[:6], DRAFTS[EAGLE][1])}
     curve = planted(profiled, small)
     messages = {

@@ -160,7 +160,7 @@ def test_the_files_of_a_profile_belong_together(
 
 
 @pytest.mark.parametrize("kind", ["ranks", "text", "of nothing"])
-def test_a_kind_that_a_methods_arrays_are_not_of_is_refused_with_the_file(
+def test_arrays_of_another_kind_are_refused_with_the_file(
     kind: str, folder: Path, tmp_path: Path
 ) -> None:
     read_profile(folder).write(tmp_path)
@@ -173,7 +173,7 @@ def test_a_kind_that_a_methods_arrays_are_not_of_is_refused_with_the_file(
         read_profile(tmp_path)
 
 
-def test_an_expansion_that_a_narrower_beam_wants_and_the_profile_lacks_is_a_miss() -> None:
+def test_an_unprofiled_expansion_of_a_narrower_beam_is_a_miss() -> None:
     """A beam of two takes both children of 6, and not 1 below 5. A beam of one takes 1."""
     token_ids = np.array([[5, 6], [1, 2], [3, 4], [8, 9], [10, 11]], dtype=np.int32)
     probs = np.array([[5, 4], [3, 1], [9, 8], [5, 5], [5, 5]], dtype=np.float32) / 10
@@ -217,7 +217,7 @@ def chains(
 
 
 @pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
-def test_a_longest_chain_holds_the_shorter_ones(
+def test_the_longest_chain_contains_the_shorter_ones(
     name: str, profiled: Profile, tmp_path: Path
 ) -> None:
     """Random heads over eight tokens, some of whose drafts are right by chance."""

@@ -131,7 +131,7 @@ class Either(Drafter):
         self.second.observe(state, result)
 
 
-def test_a_combination_drafts_with_the_second_method_where_the_first_has_no_draft(
+def test_a_combination_drafts_with_the_second_method_if_the_first_has_no_draft(
     profiled: Profile,
 ) -> None:
     target = load_target(TINY / "target", dtype=torch.float32, device=torch.device("cpu"))
@@ -159,7 +159,7 @@ def test_no_setting_exceeds_the_oracle(method: str, profiled: Profile) -> None:
     assert bound > 1.1 * sorted(mats)[1]
 
 
-def test_the_best_tree_is_no_worse_than_every_tree_of_its_size(tmp_path: Path) -> None:
+def test_no_tree_of_its_size_beats_the_best_tree(tmp_path: Path) -> None:
     # Enough positions for the most frequent ranks to be those of the best tree.
     values = {**VALUES, "tasks": "mt_bench,gsm8k,humaneval,alpaca", "limit": 2}
     profiled = profile("tiny", "medusa", **values)

@@ -75,7 +75,7 @@ def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_othe
     assert "total_token=" in arguments and "expected" in medusa.lines[0]
 
 
-def test_run_and_other_commands_read_the_files_of_a_tune(home: Path, choices: list[Choice]) -> None:
+def test_commands_read_the_files_of_a_tune(home: Path, choices: list[Choice]) -> None:
     with (home / "tune" / "predictions.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
@@ -122,7 +122,7 @@ def test_a_profile_of_another_temperature_is_refused_before_a_curve_is_measured(
 
 @pytest.mark.usefixtures("choices")
 @pytest.mark.parametrize("is_steady", [True, False])
-def test_nothing_is_kept_for_auto_if_the_machine_changed_its_speed(
+def test_nothing_is_kept_for_auto_if_the_machines_speed_changed(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_steady: bool
 ) -> None:
     shutil.copytree(home / "tune", tmp_path / "tune")
@@ -158,7 +158,7 @@ def test_a_run_of_other_work_or_another_machine_is_refused_and_nothing_is_kept(
     assert (folder / "settings.toml").read_bytes() == settings
 
 
-def test_two_weights_of_a_method_keep_two_entries_and_a_tree_its_paths(
+def test_each_of_a_methods_weights_keeps_its_own_entry(
     choices: list[Choice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_cache(monkeypatch, tmp_path)

@@ -179,7 +179,7 @@ REASON = "attention: run by torch, since Triton Error [CUDA]: invalid"
         ("overlapped", {"overlapped": OFF}, {}, "torch", OFF),
     ],
 )
-def test_launches_overlap_unless_it_costs_a_kernel_and_a_requested_kind_is_kept(
+def test_launches_overlap_unless_a_kernel_would_fail(
     kind: str, wrong: Any, failed: Any, used: str, reason: str | None, hopper: Refusing
 ) -> None:
     hopper.wrong, hopper.fallbacks = wrong, failed

@@ -93,7 +93,7 @@ class FirstSplits:
 
 
 @MANY_PROGRAMS
-def test_a_part_of_a_long_context_that_is_left_out_is_found(
+def test_a_missing_part_of_a_long_context_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = far_attention(33_000, 8, 1)
@@ -125,7 +125,7 @@ def test_trees_of_few_and_many_pairs_have_the_sums_of_their_experts(
     assert error_of_experts(num_rows, dtype) < ALLOWED_ERRORS[dtype]
 
 
-def test_an_expert_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_expert_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_one(x: Tensor, experts: Any, ids: Tensor, shares: Tensor, act: Any) -> Tensor:
         return mix(x, experts, ids, shares.masked_fill(ids == 3, 0), act)
 

@@ -26,7 +26,7 @@ LAUNCHED = {
 
 
 @pytest.mark.parametrize(("k", "levels"), [(1, 4), (3, 3), (10, 4)])
-def test_beams_follow_each_other_as_with_torch(k: int, levels: int) -> None:
+def test_beams_equal_torchs(k: int, levels: int) -> None:
     """Each beam's mask extends the mask of the previous beam."""
     kernels = TritonOps(8)
     generator = torch.Generator().manual_seed(k)

@@ -99,7 +99,7 @@ def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int 
 
 @MANY_PROGRAMS
 @pytest.mark.parametrize("window", [None, 100])
-def test_a_prompt_as_a_chain_on_an_empty_cache_has_the_attention_of_a_prefill(
+def test_a_chain_on_an_empty_cache_has_the_attention_of_a_prefill(
     window: int | None,
 ) -> None:
     heads = Heads(1, 2, 16)

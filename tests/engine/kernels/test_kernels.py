@@ -108,7 +108,7 @@ def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: b
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-def test_how_a_row_is_launched_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launch_of_a_row_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 1300, device=DEVICE)
     weight = torch.randn(74, 1300, device=DEVICE)

@@ -55,7 +55,7 @@ def test_best_tokens_are_the_first_of_a_stable_sort(ops: NativeOps, size: int, k
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 70, 129])
-def test_logits_that_are_not_finite_win(ops: NativeOps, broken: float, place: int) -> None:
+def test_non_finite_logits_win(ops: NativeOps, broken: float, place: int) -> None:
     logits = torch.randn(3, 130, dtype=ops._dtype)
     logits[1, place] = broken
     logits[:, 5] = -torch.inf
@@ -74,7 +74,7 @@ def test_a_k_too_large_for_native_code_is_left_to_torch(ops: NativeOps) -> None:
 
 
 @pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
-def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
+def test_native_heads_draft_the_same_as_torchs(name: str) -> None:
     """All levels of a draft in native code give the same trees, and so the same steps."""
 
     def drafted_with(operations: Ops) -> Completion:
@@ -100,7 +100,7 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 4])
-def test_levels_in_one_call_equal_levels_in_a_call_each(
+def test_levels_in_one_call_equal_levels_in_separate_calls(
     ops: NativeOps, name: str, maker_args: dict[str, bool], depth: int, tmp_path: Path
 ) -> None:
     """Scores have the same bits.

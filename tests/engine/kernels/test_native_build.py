@@ -38,7 +38,7 @@ def test_the_library_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPa
         ('for last; do :; done; echo half > "$last"', "file too short"),
     ],
 )
-def test_a_compiler_that_fails_leaves_torch_and_no_file(
+def test_a_failed_compilation_leaves_torch_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, reason: str
 ) -> None:
     cc = tmp_path / "cc"
@@ -59,9 +59,7 @@ def test_a_compiler_that_fails_leaves_torch_and_no_file(
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "writable", "open folder", "a link"])
-def test_a_library_that_may_not_be_ours_is_made_anew(
-    tmp_path: Path, folder: Path, damage: str
-) -> None:
+def test_an_untrusted_library_is_compiled_again(tmp_path: Path, folder: Path, damage: str) -> None:
     native_ops(torch.float32, folder)
     content = {library.name: library.read_bytes() for library in folder.glob("*.so")}
     damaged = content
@@ -89,7 +87,7 @@ def test_a_library_that_may_not_be_ours_is_made_anew(
 
 
 @pytest.mark.parametrize("is_owned", [False, True])
-def test_a_folder_of_others_is_left_alone(
+def test_a_folder_of_others_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_owned: bool
 ) -> None:
     """Whoever owns the folder, or can replace it through its parent, could put any code into it."""

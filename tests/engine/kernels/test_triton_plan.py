@@ -85,7 +85,7 @@ def test_long_keys_and_wide_numbers_leave_room_for_one_program() -> None:
     ("num_rows", "dim", "block_rows", "resident"),
     [(8, 128, 32, 1), (60, 128, 32, 1), (4, 128, 16, 2), (60, 64, 64, 1), (8, 64, 32, 2)],
 )
-def test_a_window_over_wide_keys_has_small_programs_and_counts_one_at_a_time(
+def test_a_window_over_wide_keys_has_small_programs(
     num_rows: int, dim: int, block_rows: int, resident: int
 ) -> None:
     heads = Heads(8, 4, dim)

@@ -97,7 +97,7 @@ def reread(run: Run) -> Run:
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("damage", [cut, flipped, retyped, lost, recoded])
-def test_a_damaged_file_is_one_message_or_a_run(
+def test_a_damaged_file_gives_one_message_or_a_run(
     name: str, damage: Callable[[bytes, random.Random], bytes], tmp_path: Path
 ) -> None:
     rng = random.Random(f"{name} {damage.__name__}")

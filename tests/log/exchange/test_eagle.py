@@ -24,7 +24,7 @@ MEDUSA = "medusa/medusa-vicuna-{}temperature-*"
 
 
 @needs_published
-def test_eagles_speedup_follows_by_each_of_four_rules(tmp_path: Path) -> None:
+def test_each_of_four_rules_gives_eagles_speedup(tmp_path: Path) -> None:
     files = [
         f"{label}={published(EAGLE.format(name))}"
         for label, name in (("base", "base"), ("eagle", "ea"))
@@ -69,7 +69,7 @@ def test_medusas_repeats_are_passes_of_equal_work(tmp_path: Path) -> None:
 
 
 @needs_published
-def test_a_turn_that_failed_with_the_counts_of_the_turn_before_is_named(tmp_path: Path) -> None:
+def test_a_failed_turn_that_repeats_counts_is_named(tmp_path: Path) -> None:
     run = imported(tmp_path, f"medusa={published(MEDUSA.format('13b-v1.3-'))}")
     (oddity,) = about(run).oddities
     assert (
@@ -81,7 +81,7 @@ def test_a_turn_that_failed_with_the_counts_of_the_turn_before_is_named(tmp_path
     assert (failed.key.sample_id, failed.key.turn, failed.num_tokens) == ("154", 1, 0)
 
 
-def test_tokens_of_a_baseline_without_counts_are_one_more_than_its_index(tmp_path: Path) -> None:
+def test_a_baseline_without_counts_has_one_token_more_than_its_index(tmp_path: Path) -> None:
     base = write_lines(tmp_path / "b.jsonl", answer(1, idxs=[9], new_tokens=[0], wall_time=[2.0]))
     fast = write_lines(tmp_path / "f.jsonl", answer(1, turns=["c"], idxs=[2], new_tokens=[12]))
     run = imported(tmp_path, f"vanilla={base}", f"eagle={fast}")
@@ -129,7 +129,7 @@ def test_a_wrong_value_is_named_with_its_line(line: object, message: str, tmp_pa
         imported(tmp_path, str(path))
 
 
-def test_an_answer_without_tokens_is_counted_out(tmp_path: Path) -> None:
+def test_an_answer_without_tokens_is_left_out(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(1), answer(2, new_tokens=[0]))
     run = imported(tmp_path, str(path))
     assert [record.error for record in run.records] == [None, "it has no tokens"]

@@ -116,19 +116,19 @@ def test_a_page_shows_answers_that_have_a_text_and_a_time(run: Run, tmp_path: Pa
     assert "(imported)" in (tmp_path / "site" / "index.html").read_text()
 
 
-def test_differences_tell_the_counting_rule_and_nothing_that_is_unknown(run: Run) -> None:
+def test_differences_name_the_counting_rule_and_nothing_unknown(run: Run) -> None:
     recorded = read_run(RECORDED / "amd-epyc-2-cores")
     assert [d.field for d in differences(recorded.header, run.header)] == ["counting"]
     assert not differences(run.header, run.header)
 
 
-def test_a_label_is_what_stands_before_the_first_equals_sign(tmp_path: Path) -> None:
+def test_a_label_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
     assert parse_file("eagle:2=a/b.json") == LabelledFile("eagle-2", Path("a/b.json"))
     assert parse_file("a/k=v.json") == LabelledFile("k=v", Path("a/k=v.json"))
     assert parse_file("x.tar.json").label == "x.tar"
 
 
-def test_a_question_of_a_known_task_has_the_id_of_our_own_runs(tmp_path: Path) -> None:
+def test_questions_of_known_tasks_have_the_ids_of_our_runs(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "a.jsonl", answer(81), {**answer(82), "question_id": "mt_bench/82"}
     )

@@ -88,7 +88,7 @@ def test_a_token_without_a_time_counts(rate: float | None, tmp_path: Path) -> No
     assert about(run).oddities == ()
 
 
-def test_steps_are_unknown_where_accepted_tokens_were_cut(tmp_path: Path) -> None:
+def test_steps_are_unknown_if_accepted_tokens_were_cut(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(draft_n_accepted=10, draft_n=12))
     (record,) = imported(tmp_path, str(path)).records
     assert record.imported and record.imported.num_steps is None
@@ -103,7 +103,7 @@ def test_steps_are_unknown_where_accepted_tokens_were_cut(tmp_path: Path) -> Non
         ({"prompt_n": None}, "prompt_n: expected int, got null"),
     ],
 )
-def test_damage_is_one_message(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_damage_gives_one_message(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(), answer(**changes))
     with pytest.raises(UserError, match=f"line 2: .*{message}"):
         imported(tmp_path, str(path))

@@ -29,7 +29,7 @@ def test_a_walk_gives_the_published_lengths(tmp_path: Path) -> None:
     assert "300 of 300 prompts begin with two equal tokens (BOS)" in oddity
 
 
-def test_a_step_takes_no_more_than_the_drafts_and_one_and_ends_with_the_answer() -> None:
+def test_a_step_is_bounded_by_its_drafts_and_the_answers_end() -> None:
     lengths = [3, 1, 2, 5, 4, 3]
     assert walk(lengths, 1) == (2, 2, 2)
     assert walk(lengths, 9) == (3, 3)

@@ -107,7 +107,7 @@ def test_each_rule_is_a_cell_that_compare_finds(tmp_path: Path) -> None:
         write_figures([run, full_run()], tmp_path / "measured")
 
 
-def test_each_of_two_files_with_one_name_has_its_hash(
+def test_files_with_the_same_name_have_separate_hashes(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     old, new, other = (

@@ -99,7 +99,7 @@ def test_steps_without_a_draft_are_steps(tmp_path: Path) -> None:
     assert second.serving and (second.serving.began_s, second.serving.gaps_s) == (1.0, (0.5, 0.5))
 
 
-def test_failed_requests_and_those_of_the_warm_up_are_counted_out(tmp_path: Path) -> None:
+def test_failed_and_warm_up_requests_are_left_out(tmp_path: Path) -> None:
     warm_up = request(0)
     warm_up["metadata"]["benchmark_phase"] = "warmup"
     bad = request(2, error={"message": "refused"}, metrics={"request_latency": None})
@@ -118,7 +118,7 @@ def test_failed_requests_and_those_of_the_warm_up_are_counted_out(tmp_path: Path
         ({"time_to_first_token": metric("1", "s")}, "expected float | array, got str"),
     ],
 )
-def test_a_wrong_metric_is_one_message(
+def test_a_wrong_metric_gives_one_message(
     metrics: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "p.jsonl", request(0, metrics=metrics))
@@ -126,7 +126,7 @@ def test_a_wrong_metric_is_one_message(
         imported(tmp_path, str(path))
 
 
-def test_a_request_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_request_is_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "p.jsonl", request(0), request(0))
     with pytest.raises(UserError, match=r"Record 2 \(session 0, turn 1 of p\): .+ line 1 already"):
         imported(tmp_path, str(path))

@@ -46,7 +46,7 @@ def test_a_bare_nan_is_named_and_left_out(tmp_path: Path) -> None:
         (b"[1]", "no known format begins with a value that is not an object"),
     ],
 )
-def test_a_damaged_file_is_one_message(raw: bytes, message: str, tmp_path: Path) -> None:
+def test_a_damaged_file_gives_one_message(raw: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(raw)
     with pytest.raises(UserError, match=message) as raised:
@@ -54,7 +54,7 @@ def test_a_damaged_file_is_one_message(raw: bytes, message: str, tmp_path: Path)
     assert "\n" not in raised.value.message
 
 
-def test_a_csv_file_with_a_heading_alone_is_one_message(tmp_path: Path) -> None:
+def test_a_csv_file_with_only_a_heading_gives_one_message(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("model,method\n")
     with pytest.raises(UserError, match=r"a\.csv: the file has no values"):

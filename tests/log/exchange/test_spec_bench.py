@@ -64,7 +64,7 @@ def test_rests_key_with_a_colon_and_its_zeros_are_named(tmp_path: Path) -> None:
     assert "1 of 3 accept_lengths are 0" in zeros
 
 
-def test_lengths_that_are_not_of_the_steps_are_left_out(tmp_path: Path) -> None:
+def test_lengths_that_do_not_match_the_steps_are_left_out(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "m.jsonl", line(1, accept_lengths=[8]))
     run = imported(tmp_path, str(path))
     assert [record.accept_lengths for record in run.records] == [(), ()]

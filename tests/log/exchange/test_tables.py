@@ -64,7 +64,7 @@ def test_draftbenchs_speedups_are_not_those_of_its_readme() -> None:
 
 
 @needs_published
-def test_golden_lengths_are_cells_by_number_of_drafts() -> None:
+def test_golden_lengths_become_cells_per_number_of_drafts() -> None:
     cells = table_of(published("inferencex/dsv4_mtp.yaml")).cells
     lengths = {(c["settings"], c["num_draft_tokens"]): c["mean_accepted_tokens"] for c in cells}
     assert len(lengths) == 16
@@ -97,9 +97,7 @@ def test_the_vllm_study_breaks_even_between_loads_32_and_64() -> None:
 
 @needs_published
 @pytest.mark.parametrize(("backend", "num_equal"), [("cuda", 6), ("vulkan", 8)])
-def test_hashes_contradict_that_all_outputs_are_equal(
-    backend: str, num_equal: int, tmp_path: Path
-) -> None:
+def test_hashes_show_that_outputs_differ(backend: str, num_equal: int, tmp_path: Path) -> None:
     path = published("consumer-gpus/results.json")
     run = imported(tmp_path, f"gpu={path}", baseline=f"gpu {backend} baseline")
     cell = measure(run).cells[CellKey(f"gpu {backend} draft_0_5b", 0.0, "unknown")]
@@ -127,7 +125,7 @@ def test_a_table_is_read_back_as_a_publication(tmp_path: Path) -> None:
         write_table(table, Path())
 
 
-def test_ones_own_mapping_reads_a_csv(tmp_path: Path) -> None:
+def test_a_users_mapping_reads_a_csv(tmp_path: Path) -> None:
     path = tmp_path / "m.toml"
     path.write_text("""
 title = "mine"
@@ -161,7 +159,7 @@ speedup = { path = "x" }
 @pytest.mark.parametrize(
     ("row", "text"), [({}, "d"), ({"q": "a"}, "a"), ({"q": "a", "r": "b"}, "a b")]
 )
-def test_a_column_of_two_paths_has_its_default_once(
+def test_a_column_from_two_paths_has_one_default(
     row: dict[str, str], text: str, tmp_path: Path
 ) -> None:
     mapping = shipped_mappings()["sglang_bench_speculative"]
@@ -241,7 +239,7 @@ BENCH = {
         (BENCH, "specforge_bench", 70.0, 2.2),
     ],
 )
-def test_each_shipped_mapping_reads_a_file_of_its_form(
+def test_each_shipped_mapping_reads_a_file_in_its_format(
     content: dict[str, Any], name: str, rate: float, mat: float, tmp_path: Path
 ) -> None:
     table = table_of(write_lines(tmp_path / "f.jsonl", content))
@@ -250,7 +248,7 @@ def test_each_shipped_mapping_reads_a_file_of_its_form(
     assert (cell["tokens_per_s"], cell["mean_accepted_tokens"]) == (rate, mat)
 
 
-def test_a_file_of_no_form_and_a_row_without_a_method_are_one_message(tmp_path: Path) -> None:
+def test_an_unknown_format_or_a_missing_method_gives_one_message(tmp_path: Path) -> None:
     other = read_source(write_lines(tmp_path / "a.json", {"a": 1}))
     assert table_mapping(other, None) is None
     sources = [read_source(write_lines(tmp_path / "b.json", {**BENCH, "model": ""})), other]
@@ -269,7 +267,7 @@ def test_a_file_of_no_form_and_a_row_without_a_method_are_one_message(tmp_path: 
         ("a.csv", 'a,b\n"x,1\n', "expected CSV|it is none of"),
     ],
 )
-def test_damaged_yaml_and_csv_are_one_message(
+def test_damaged_yaml_or_csv_gives_one_message(
     name: str, text: str, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name

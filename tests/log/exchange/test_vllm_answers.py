@@ -42,7 +42,7 @@ def test_steps_and_times_are_the_servers(tmp_path: Path) -> None:
     assert (figure.name, figure.value) == ("acceptance length", 3.5)
 
 
-def test_the_counts_of_older_versions_stand_in_a_choice(tmp_path: Path) -> None:
+def test_older_versions_put_counts_in_a_choice(tmp_path: Path) -> None:
     drafts = {"num_spec_steps": 3, "num_accepted_draft_tokens": 5}
     path = write_lines(tmp_path / "d.jsonl", answer(drafts, is_older=True))
     (record,) = imported(tmp_path, str(path)).records

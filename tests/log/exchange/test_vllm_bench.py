@@ -90,14 +90,14 @@ def test_a_request_becomes_an_answer_with_its_times(tmp_path: Path) -> None:
     assert "1 of 6 times between chunks lie within one step" in seen
 
 
-def test_a_statistic_that_does_not_follow_is_named(tmp_path: Path) -> None:
+def test_a_statistic_that_contradicts_the_requests_is_named(tmp_path: Path) -> None:
     run = imported(tmp_path, f"m={write(tmp_path, mean_ttft_ms=751.0, completed=3)}")
     ttft, completed = about(run).oddities
     assert "completed is 3, but its requests give 2" in completed
     assert "mean_ttft_ms is 751, but its requests give 750" in ttft
 
 
-def test_a_request_that_failed_is_counted_out(tmp_path: Path) -> None:
+def test_a_failed_request_is_a_failed_answer(tmp_path: Path) -> None:
     run = imported(tmp_path, f"m={write(tmp_path, errors=['', 'refused'], completed=1)}")
     assert [record.error for record in run.records] == [None, "refused"]
 
@@ -111,6 +111,6 @@ def test_a_request_that_failed_is_counted_out(tmp_path: Path) -> None:
         ({"output_lens": None}, "output_lens: expected array, got null"),
     ],
 )
-def test_damage_is_one_message(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_damage_gives_one_message(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         imported(tmp_path, write(tmp_path, **changes))

@@ -52,7 +52,7 @@ def assert_same(converted: Value, original: Value) -> None:
     assert number(converted) == pytest.approx(number(original), rel=1e-9)
 
 
-def test_the_forms_are_those_of_the_command() -> None:
+def test_four_formats_are_written() -> None:
     assert sorted(written_formats()) == ["aiperf", "eagle", "spec-bench", "vllm"]
 
 
@@ -88,7 +88,7 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
         ("eagle", 1, (1,)),
     ],
 )
-def test_an_answer_of_one_token_has_a_step_only_in_eagles_form(
+def test_an_answer_of_one_token_has_a_step_only_in_eagles_format(
     form: str, num_emitted: int, lengths: tuple[int, ...], tmp_path: Path
 ) -> None:
     whole = first_of_pld()
@@ -126,7 +126,7 @@ def test_eagles_files_give_its_speedup_after_being_written(tmp_path: Path) -> No
         write_files(run, "aiperf", tmp_path / "none")
 
 
-def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
+def test_unknown_steps_or_names_give_one_message(tmp_path: Path) -> None:
     run = read_run(RECORDED / "vllm-cpu")
     records = [replace(record, accept_lengths=()) for record in run.records[:4]]
     without_steps = Run(run.header, tuple(records))
@@ -137,7 +137,7 @@ def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["aiperf", "vllm"])
-def test_a_servers_throughput_is_over_the_blocks_of_all_tasks(form: str, tmp_path: Path) -> None:
+def test_a_servers_throughput_covers_the_blocks_of_all_tasks(form: str, tmp_path: Path) -> None:
     served = read_run(RECORDED / "vllm-cpu-loads").at(Load(1))
     records = [record for record in served.records if record.key.method in ("vanilla", "ngram")]
     run = Run(served.header, tuple(records))

@@ -40,7 +40,7 @@ def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
     assert f"{unknown_noise} Use more passes (--repeats)." in one_pass
 
 
-def test_a_method_that_pays_at_larger_loads_only_is_not_said_to_pay_nowhere() -> None:
+def test_a_method_may_pay_at_larger_loads_only() -> None:
     slower, faster = Estimate(0.9), Estimate(1.2)
     assert break_even_numbers({1: slower, 4: faster}) == {}
     assert break_even_numbers({1: slower, 4: slower})["nowhere"] == 1
@@ -66,7 +66,7 @@ def test_a_size_that_failed_at_the_first_load_has_a_line_too() -> None:
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_sglangs_flags_give_the_size_back(number: int) -> None:
+def test_sglangs_flags_encode_the_size(number: int) -> None:
     """The first nine sizes: chains of 1 to 3 draft tokens, and six trees."""
     asked = MethodChoice("eagle3", {"num_tokens": "3"})
     (method,) = tuned_methods([asked], load_engine("sglang"))

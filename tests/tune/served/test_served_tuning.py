@@ -20,7 +20,7 @@ from specbench.tune.served.measuring import tune_methods
 from specbench.tune.served.prediction import Blocks, candidates
 
 
-def test_drawn_cases_get_draft_tokens_near_the_best_and_a_break_even_load() -> None:
+def test_drawn_cases_get_nearly_the_best_number_of_draft_tokens() -> None:
     drawn = list(outcomes(6))
     cells = [(outcome, load) for outcome in drawn for load in LOADS]
     num_near = sum(outcome.share_of_best(load) >= NEAR for outcome, load in cells)
@@ -125,7 +125,7 @@ def test_a_chain_is_predicted_from_the_acceptance_of_its_largest_drafts() -> Non
 
 
 @pytest.mark.parametrize("slow_size", [3, 4])
-def test_a_size_that_was_slow_by_chance_is_measured_all_the_same(slow_size: int) -> None:
+def test_a_size_that_was_slow_by_chance_is_still_measured(slow_size: int) -> None:
     """A step with K draft tokens takes 1 + K / 4. The fastest sizes are 3 and 4."""
     (method,) = tuned_methods([MethodChoice("eagle3", {"num_tokens": "8"})], load_engine("vllm"))
     blocks = [
@@ -187,7 +187,7 @@ def test_the_smallest_size_is_chosen_if_equal_servers_differ_by_more(
     ],
     ids=["the faster of two", "a third size"],
 )
-def test_between_measured_loads_the_fastest_size_on_straight_lines_holds(
+def test_speeds_between_measured_loads_are_interpolated(
     token_s: dict[int, dict[int, float]], num_tokens_by_load: dict[int, int]
 ) -> None:
     """`token_s` are the seconds of one request's token, by draft tokens and load."""

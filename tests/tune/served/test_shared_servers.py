@@ -65,7 +65,7 @@ def opened(client: Client) -> OpenServer:
         ("absent", "does not count drafted tokens (draft_n)"),
     ],
 )
-def test_a_server_that_ignores_the_number_is_found_out(drafted: str, reason: str) -> None:
+def test_a_server_that_ignores_the_number_is_detected(drafted: str, reason: str) -> None:
     async def ask(root: str) -> str:
         async with Client(root) as client:
             return await unsupported_reason(OneServer(opened(client)), LARGEST, REQUEST)
@@ -90,7 +90,7 @@ def launch(method: str, num_tokens: int, scope: Any = "request") -> Launch:
     return Launch(Path(), "tiny", method, None, num_tokens, 64, 1, "", True, scope)
 
 
-def test_one_server_does_for_all_sizes_of_a_method() -> None:
+def test_one_server_runs_all_sizes_of_a_method() -> None:
     launches = {
         "vanilla": launch("vanilla", 0),
         "sps:num_tokens=2": launch("sps", 2),
