@@ -45,7 +45,7 @@ def noisy(mean: float, random: np.random.Generator) -> Estimate:
     return Estimate(measured, resamples=measured * np.exp(random.normal(0, 0.05, 400)))
 
 
-def test_intervals_hold_the_true_crossing_as_often_as_their_level() -> None:
+def test_intervals_cover_the_true_crossing() -> None:
     random = np.random.default_rng(7)
     truth = crossing(LOADS, (1.6, 1.3, 0.7))
     num_inside = 0
@@ -114,7 +114,7 @@ def test_a_report_says_up_to_which_load_a_method_pays(
         (1.0, 2.5, "1 to 2.5 requests"),
     ],
 )
-def test_an_interval_of_loads_is_said_in_words(low: float, high: float, text: str) -> None:
+def test_an_interval_of_loads_is_written_in_words(low: float, high: float, text: str) -> None:
     assert _interval_text(Interval(low, high)) == text
 
 

@@ -78,7 +78,7 @@ def test_a_missing_number_has_a_reason() -> None:
     assert cell(drafted, record(sample="z")).speedup == NO_SHARED
 
 
-def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
+def test_a_completion_of_one_token_has_a_speedup() -> None:
     baseline = record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])
     drafted = record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])
     measured = cell(baseline, drafted)
@@ -104,7 +104,7 @@ def test_a_percentile_needs_a_completion_beyond_it(num_times: int, num_given: in
         assert isinstance(percentile, Estimate) is (position < num_given)
 
 
-def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
+def test_a_run_with_phases_has_acceptance_but_no_speed() -> None:
     vanilla = record(decode_s=4.0)
     drafted = record("pld", decode_s=2.0, accept_lengths=[2, 1])
     with_option = header(["vanilla", "pld"], ("gsm8k",))
@@ -154,7 +154,7 @@ def test_the_end_of_a_completion_is_no_rejection(
         assert depth.conditional.value == depth.num_accepted / depth.num_reached
 
 
-def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None:
+def test_unconditional_shares_and_one_add_up_to_mat() -> None:
     metrics = cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
     shares = [depth.unconditional.value for depth in metrics.acceptance_by_depth]
     total = 1 + sum(shares)
@@ -175,7 +175,7 @@ def test_cut_steps_do_not_bias_the_shares() -> None:
     assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
 
 
-def test_shares_lie_in_their_intervals_which_stay_between_0_and_1() -> None:
+def test_intervals_of_shares_stay_between_0_and_1() -> None:
     run = measure(full_run(num_samples=12))
     by_depth = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
     assert by_depth

@@ -150,7 +150,7 @@ def test_a_method_with_harder_prompts_in_one_order_is_not_named(
 @pytest.mark.parametrize(
     ("key", "method", "ratio", "change"), [(key, *cheat) for key, cheat in CHEATS.items()]
 )
-def test_each_rule_names_its_method_alone_and_fails_the_check(
+def test_each_rule_names_only_its_method(
     key: str, method: str, ratio: float, change: Change
 ) -> None:
     cheated = run(of(method, change), repeats=2)
@@ -163,13 +163,13 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(
     assert (check.text, check.status) == (warning.text, status)
 
 
-def test_rules_that_count_steps_need_no_times_of_a_steady_machine() -> None:
+def test_rules_that_count_steps_ignore_pauses() -> None:
     cheated = run(of("pld", remembering), repeats=2)
     paused = [replace_record(answer, is_paused=True) for answer in cheated.records]
     assert methods_named(make_run(paused, cheated.header)).keys() == {"remembered_answers"}
 
 
-def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
+def test_a_fast_step_fails_only_if_the_baseline_has_none() -> None:
     fast = run(lambda answer: answer if answer.method == "vanilla" else stepping_fast(answer))
     assert methods_named(fast).keys() == {"slow_vanilla"}
     for baseline, status in ((run(unchanged), "failed"), (fast, "skipped")):
@@ -177,7 +177,7 @@ def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
         assert [check.status for check in checks] == [status]
 
 
-def test_a_step_with_more_threads_than_vanillas_has_a_narrower_limit() -> None:
+def test_steps_with_more_threads_than_vanillas_have_a_narrower_limit() -> None:
     near = run(of("pld", lambda answer: answer._replace(step_s=0.0092)), num_samples=40)
     assert not methods_named(near)
     threads = Threads(1, "measured", "brief", methods={"vanilla": 1, "pld": 2, "sps": 1})

@@ -35,7 +35,7 @@ def cost(records: list[Record], baseline: list[Record], **conditions: Any) -> Co
     return measure_cost(key, table, cells[key], Draws(Bootstrap(1), POOLED), **conditions)
 
 
-def test_the_decode_speedup_of_every_cell_is_mat_over_the_cost_of_a_step() -> None:
+def test_the_decode_speedup_is_mat_over_step_cost() -> None:
     metrics = measure(full_run(tasks=("gsm8k", "alpaca")), Bootstrap(1))
     assert metrics.costs.keys() == metrics.cells.keys()
     assert {key.task for key in metrics.costs} == {"gsm8k", "alpaca", POOLED}
@@ -70,7 +70,7 @@ def test_phases_add_up_to_the_cost_of_a_step_and_leave_no_speed() -> None:
     assert cost_of_pld.decode_speedup == cost_of_pld.reached == PHASES
 
 
-def test_without_a_baseline_a_step_has_a_time_and_no_relative_cost() -> None:
+def test_without_a_baseline_a_step_has_only_a_time() -> None:
     cost_of_pld = cost([record("pld", accept_lengths=(2, 2), decode_s=0.5)], [])
     assert number(cost_of_pld.step_s) == 0.25
     assert cost_of_pld.relative == cost_of_pld.decode_speedup == Missing("no baseline")
@@ -127,7 +127,7 @@ MEASURED: dict[str, Any] = {
         ),
     ],
 )
-def test_memory_limits_a_method_and_vanilla_has_a_share_of_its_bandwidth(
+def test_memory_bandwidth_bounds_a_method(
     changes: dict[str, Any], limit: Value, share: Value
 ) -> None:
     roofline = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
@@ -166,7 +166,7 @@ def test_the_reading_speed_of_a_step_is_its_bytes_over_its_time() -> None:
     assert measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED)).bytes_per_s == 0.0
 
 
-def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:
+def test_a_methods_own_threads_set_its_bandwidth() -> None:
     about = RooflineHeader(**MEASURED, bandwidth_by_threads={"1": 1000.0, "2": 1500.0})
     threads = Threads(1, "measured", "brief", methods={"eagle": 2, "vanilla": 1})
     roofline = read_roofline(about, [], threads)

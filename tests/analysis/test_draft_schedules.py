@@ -102,7 +102,7 @@ def test_the_report_has_the_share_of_steps_by_draft_tokens(
     assert text in " ".join(sentences) and bool(sentences) is bool(text)
 
 
-def test_acceptance_by_position_is_of_the_answers_if_no_counter_has_it() -> None:
+def test_acceptance_by_position_may_come_from_the_answers() -> None:
     counts = {**DRAFTING, "drafts_by_accepted": (1, 1, 1, 1, 0)}
     metrics = measured(of_answers("eagle3", [counts] * 2))
     assert metrics.serving["eagle3", 0.0].acceptance_rates == (0.75, 0.5, 0.25)

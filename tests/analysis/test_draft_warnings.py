@@ -19,7 +19,7 @@ TASKS = ("gsm8k", "alpaca")
     ("accepting", "drafts", "is_told"),
     [(1, 2516, True), (1, 200, True), (1, 199, False), (2, 200, False), (0, 199, False)],
 )
-def test_drafts_of_which_next_to_none_is_accepted_are_named(
+def test_drafts_that_are_almost_never_accepted_are_named(
     accepting: int, drafts: int, is_told: bool
 ) -> None:
     """The 500 steps without a draft do not count."""
@@ -66,7 +66,7 @@ def idle_warnings(records: list[Record], **options: Any) -> list[RunWarning]:
         ([150, 49], {"other": "eagle2"}, False),  # some drafts are looked up
     ],
 )
-def test_trained_drafts_that_nothing_accepts_are_named_after_few_steps(
+def test_trained_drafts_that_always_fail_are_named_after_few_steps(
     drafts: list[int], options: dict[str, str], is_told: bool
 ) -> None:
     records = [drafting("eagle", str(i), [1] * steps) for i, steps in enumerate(drafts)]
@@ -76,7 +76,7 @@ def test_trained_drafts_that_nothing_accepts_are_named_after_few_steps(
         assert warning.numbers["drafts"] == sum(drafts)
 
 
-def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head_idle() -> None:
+def test_a_head_is_not_idle_after_one_accepted_draft() -> None:
     few = [drafting("eagle", "a", [1] * 19, repeat) for repeat in range(3)]
     few += [drafting("eagle", "b", [1] * 12, repeat) for repeat in range(3)]
     assert not idle_warnings(few)
@@ -85,7 +85,7 @@ def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head
     assert not idle_warnings([*many, drafting("eagle", "z", [1, 2])])
 
 
-def test_steps_beyond_the_positions_of_weights_have_a_share_and_a_mat_on_both_sides() -> None:
+def test_steps_beyond_the_positions_of_weights_are_reported() -> None:
     about = header(("vanilla", "eagle", "sps"), TASKS)
     steps = {"mode": "eager", "reason": None}
     about["execution"] = {"eagle": steps | {"num_positions": 60}, "sps": steps}
@@ -111,7 +111,7 @@ def test_steps_beyond_the_positions_of_weights_have_a_share_and_a_mat_on_both_si
     assert not warnings_of(measure(make_run(within, about)), "long_prompts")
 
 
-def test_facts_about_checkpoints_are_no_warnings() -> None:
+def test_facts_about_checkpoints_are_not_warnings() -> None:
     about = header(("vanilla", "eagle"), TASKS)
     facts = ["output layer: the target's", "rope_theta 700.0, the target's 10000.0"]
     about["execution"] = {"eagle": {"mode": "eager", "reason": None, "weights_facts": facts}}

@@ -96,7 +96,7 @@ def test_answers_with_and_without_drafts_have_no_mean(
 
 
 @pytest.mark.parametrize("states", ["0000", "1100", "1111"])
-def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: str) -> None:
+def test_a_lookup_method_may_skip_drafts(states: str) -> None:
     served_run = by_states("suffix", states)
     metrics = measured(served_run)
     # 4 steps of an answer with drafts, 10 of one without
@@ -130,7 +130,7 @@ def test_the_share_of_drafting_steps_needs_counts_of_both() -> None:
 
 
 @pytest.mark.parametrize("method", ["fast", "team-b:k=2"])
-def test_a_method_of_an_unknown_kind_has_no_mean_if_nothing_at_all_was_drafted(method: str) -> None:
+def test_an_unknown_method_that_never_drafted_has_no_mean(method: str) -> None:
     metrics = measured(of_answers(method, [SILENT] * 4))
     assert metrics.cell(method, 0.0, "gsm8k").mat == Missing("the server drafted nothing")
     assert metrics.overall[method, 0.0].speedup == Missing("the server drafted nothing")
@@ -138,9 +138,7 @@ def test_a_method_of_an_unknown_kind_has_no_mean_if_nothing_at_all_was_drafted(m
     assert number(metrics.overall[method, 0.0].mat) == pytest.approx(20 / 14)
 
 
-def test_a_method_of_an_unknown_kind_that_drafted_in_every_step_and_then_no_more_has_no_mean() -> (
-    None
-):
+def test_an_unknown_method_that_stopped_drafting_has_no_mean() -> None:
     metrics = measured(by_states("team-b", "11100"))
     assert metrics.overall["team-b", 0.0].mat == Missing("no drafts after request 3")
     looked_up = [{"num_drafts": 2, "num_accepted": 6}] * 3  # in four steps
@@ -156,7 +154,7 @@ def test_a_method_of_an_unknown_kind_that_drafted_in_every_step_and_then_no_more
         ((8, 8), "", True),
     ],
 )
-def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
+def test_counters_of_blocks_show_if_answers_had_drafts(
     drafts: tuple[int, int], reason: str, has_speedup: bool
 ) -> None:
     counters = [
@@ -175,7 +173,7 @@ def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
 
 
 @pytest.mark.parametrize("has_counters", [False, True])
-def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> None:
+def test_a_mat_of_only_some_answers_is_in_no_table(has_counters: bool) -> None:
     """Two of the four answers list five steps each.
 
     The counters, if there are any, count all steps.
@@ -256,7 +254,7 @@ def test_a_few_prompts_without_accepted_drafts_are_usual(
     assert after_prompts(method, lengths, accepting) == []
 
 
-def test_drafts_that_fail_after_long_prompts_alone_are_named_with_both_means() -> None:
+def test_drafts_that_fail_only_after_long_prompts_are_named() -> None:
     lengths = [700, 90, 4100, 100, 2300, 110]
     accepting = [length < 2000 for length in lengths]
     (sentence,) = after_prompts("eagle", lengths, accepting)
@@ -271,7 +269,7 @@ def with_counters_of_vanilla(served_run: Run, counters: dict[str, float]) -> Run
     return with_header(served_run, blocks=blocks, servers=SERVERS)
 
 
-def test_there_is_no_speedup_over_a_vanilla_that_drafted() -> None:
+def test_a_vanilla_that_drafted_is_not_a_baseline() -> None:
     honest_run = by_states("ngram", "1111")
     honest_cell = measured(honest_run).cell("ngram", 0.0, "gsm8k")
     assert isinstance(honest_cell.speedup, Estimate)

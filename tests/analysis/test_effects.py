@@ -56,7 +56,7 @@ def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:
     assert of_mean(np.array([0.1, np.nan])) is None
 
 
-def test_degrees_of_a_sum_are_those_of_welch_and_satterthwaite() -> None:
+def test_degrees_of_freedom_follow_welch_and_satterthwaite() -> None:
     variance = total([Variance(2.0, 10), Variance(1.0, 2)])
     assert variance.value == 3.0
     # (a + b)^2 / (a^2 / 10 + b^2 / 2)
@@ -66,7 +66,7 @@ def test_degrees_of_a_sum_are_those_of_welch_and_satterthwaite() -> None:
     assert of_groups([np.array([0.1]), np.array([0.2, 0.3])]) is None
 
 
-def test_an_interval_is_students_over_prompts_and_passes() -> None:
+def test_an_interval_is_students_t_over_prompts_and_passes() -> None:
     passes = [1.9, 2.0, 2.1]
     estimate = estimate_of(2.0, 0.03, *passes)
     of_prompts = 0.03**2
@@ -80,7 +80,7 @@ def test_an_interval_is_students_over_prompts_and_passes() -> None:
     assert math.log(estimate.interval.low / 2) == pytest.approx(-half_width)
 
 
-def test_the_p_value_falls_below_5_percent_where_the_interval_leaves_1() -> None:
+def test_the_p_value_agrees_with_the_interval() -> None:
     for middle in np.linspace(0.8, 1.25, 40):
         units = middle * np.array([0.97, 1.0, 1.04])
         estimate = estimate_of(float(middle), 0.03, *units)
@@ -96,7 +96,7 @@ def test_a_mean_combines_the_passes_of_its_tasks() -> None:
     assert np.exp(average.units[0]) == pytest.approx([1.9, 2.1])
 
 
-def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
+def test_only_a_quotient_in_one_run_pairs_passes() -> None:
     top = estimate_of(2.0, 0.02, 1.8, 2.0, 2.2)
     bottom = estimate_of(1.0, 0.02, 0.9, 1.0, 1.1)
     paired = quotient(top, bottom)
@@ -108,7 +108,7 @@ def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
     assert unpaired.machine.value == pytest.approx(2 * of_each_run)
 
 
-def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() -> None:
+def test_missing_requests_do_not_count_as_noise() -> None:
     requests = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
     units = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3])
     top = np.array([2.0, 4, 9, 2, 5, 1, 3, 5, 7])
@@ -120,7 +120,7 @@ def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() 
     assert log_ratios(in_one_unit, [top], [bottom]) == ()
 
 
-def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:
+def test_the_pooled_variance_is_that_of_two_methods() -> None:
     generator = np.random.default_rng(1)
     sd = 0.05
     num_methods = 400
@@ -169,7 +169,7 @@ def test_a_plan_has_the_fewest_prompts_or_none_if_passes_differ_by_more() -> Non
     assert PILOT.smallest(1e9, 3) > 0.02
 
 
-def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> None:
+def test_a_planned_experiment_has_the_promised_power() -> None:
     """With the plan's number of prompts, 80 % of simulated tests find a difference of 10 %."""
     num_units = 5
     needed = PILOT.prompts_for(0.10, num_units)
@@ -189,7 +189,7 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     assert 0.72 < num_found / 500 < 0.9
 
 
-def test_a_pilot_has_median_variances_and_none_where_they_are_unknown() -> None:
+def test_a_pilot_gives_the_variances_of_a_plan() -> None:
     units = (0.98, 1.0, 1.03)
     plan = pilot([estimate_of(1.0, 0.05, *units)], num_prompts=30, num_units=3)
     assert plan is not None
@@ -215,7 +215,7 @@ ALLOWED_RISE = 1 / 0.95 - 1
         ),
     ],
 )
-def test_the_p_value_is_of_students_t_with_the_spreads_of_prompts_and_machine(
+def test_the_p_value_uses_the_spreads_of_prompts_and_machine(
     machine: Variance, sd: float, degrees: float
 ) -> None:
     speed = estimate_of(0.90, 0.03, degrees=7)
@@ -262,7 +262,7 @@ def test_the_p_value_of_a_difference_is_twice_that_of_a_slowdown() -> None:
     assert differs(ONE, ONE, EXACT) == 1.0
 
 
-def test_a_method_as_slow_as_the_limit_is_found_as_often_as_chance_allows() -> None:
+def test_a_method_exactly_at_the_limit_rarely_fails() -> None:
     generator = np.random.default_rng(4)
     speeds = np.exp(generator.normal(-np.log(1.05), 0.02, 400))
     p_values = [slower(estimate_of(float(speed), 0.02), ONE, 0.05, EXACT) for speed in speeds]

@@ -92,7 +92,7 @@ def test_a_side_is_explained_from_its_mat_down() -> None:
     )
 
 
-def test_total_times_leave_prefill_inside_cost() -> None:
+def test_without_decode_times_cost_includes_prefill() -> None:
     vanilla = vanilla_rows(keys())
     method = method_rows(vanilla)
     key = next(iter(method))
@@ -162,7 +162,7 @@ def test_requests_in_flight_are_a_factor_of_a_throughput() -> None:
     assert product.remainder == pytest.approx(1, abs=1e-9)
 
 
-def test_sides_without_a_shared_prompt_keep_their_own() -> None:
+def test_sides_without_shared_prompts_keep_their_own() -> None:
     vanilla = vanilla_rows(keys())
     method = method_rows(vanilla)
     halves: tuple[Rows, Rows] = ({}, {})
@@ -243,7 +243,7 @@ def _eagle(name: str, *, is_baseline: bool) -> Rows:
     return rows
 
 
-def test_eagles_published_70b_speedup_is_its_mat_down() -> None:
+def test_eagles_published_70b_speedup_is_explained_from_mat_down() -> None:
     method, vanilla = _eagle("ea", is_baseline=False), _eagle("base", is_baseline=True)
     product = explain(pair_answers(method, vanilla, "rates"))
     assert product.subject == pytest.approx(3.00947, abs=5e-6)

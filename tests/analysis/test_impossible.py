@@ -41,12 +41,12 @@ def test_an_honest_run_is_not_named(run: Run) -> None:
     assert named(run) == []
 
 
-def test_sizes_that_cannot_be_are_named_once(run: Run) -> None:
+def test_impossible_sizes_are_named_once(run: Run) -> None:
     (text,) = named(changed(run, prompt_tokens=0))
     assert text.endswith("prompt_tokens is 0, but the target reads at least one token.")
 
 
-def test_prompts_that_are_left_out_are_named(run: Run) -> None:
+def test_missing_prompts_are_named(run: Run) -> None:
     first, *others = run.header.prompts
     prompts = (replace_part(first, num_available=first.num_prompts + 3), *others)
     values = replace_part(run.header.spec.values, limit=None, sample=None)
@@ -57,7 +57,7 @@ def test_prompts_that_are_left_out_are_named(run: Run) -> None:
     assert f"{first.task} has {first.num_prompts} of {first.num_prompts + 3} prompts" in text
 
 
-def test_an_outer_clock_that_measured_less_is_named_except_in_imported_runs(
+def test_an_outer_clock_that_measured_less_is_named(
     run: Run,
 ) -> None:
     behind = changed(run, outer_s=1e-6)

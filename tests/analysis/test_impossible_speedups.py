@@ -70,7 +70,9 @@ def test_a_speedup_beyond_the_mat_is_named_in_closed_loops(
 
 
 @pytest.mark.parametrize(("num_tokens", "expected"), [(1, True), (3, False)])
-def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected: bool) -> None:
+def test_without_a_mat_the_longest_draft_bounds_the_speedup(
+    num_tokens: int, expected: bool
+) -> None:
     served = served_run(2.6, has_steps=False)
     assert is_named(with_header(served, methods__eagle3__options={"num_tokens": num_tokens})) == (
         expected
@@ -87,7 +89,7 @@ def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected
         (2.80, 2.60, 3.00, 2.78, False),
     ],
 )
-def test_a_method_that_drafts_almost_nothing_may_gain_more_by_drift(
+def test_a_method_with_few_drafts_may_gain_by_drift(
     speedup: float, low: float, high: float, mat: float, expected: bool
 ) -> None:
     served = served_run(MAT)

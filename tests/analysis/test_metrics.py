@@ -63,7 +63,7 @@ def test_a_mean_is_arithmetic_over_the_tasks_that_any_method_has(
     assert speedups == {"vanilla": Estimate(1.0), "pld": pld, "sps": sps}
 
 
-def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
+def test_the_pooled_cell_joins_all_tasks() -> None:
     decode_s = {
         ("vanilla", "gsm8k"): 12.0,
         ("vanilla", "alpaca"): 3.0,
@@ -82,7 +82,7 @@ def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
     assert number(run.overall["pld", 0.0].mat) == pytest.approx((2 + 1) / 2)
 
 
-def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
+def test_every_cell_has_a_number_or_a_reason() -> None:
     described = header(["sps", "medusa", "vanilla", "pld"], ("gsm8k", "alpaca"))
     described["no_checkpoint"] = ["medusa"]
     records = [record("extra"), record(), record("pld")]
@@ -97,7 +97,7 @@ def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
     assert run.overall["medusa", 0.0].mat == NO_CHECKPOINT
 
 
-def test_the_order_in_which_records_were_written_changes_no_number() -> None:
+def test_the_order_of_records_changes_no_number() -> None:
     run = full_run(num_samples=10)
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
@@ -135,7 +135,7 @@ SERVER = {"backend": "server", "urls": ["http://host:8000"]}
         ({**SERVER, "urls": []}, CPU),  # an engine has threads of its own
     ],
 )
-def test_the_machine_is_the_one_that_was_used(spec: dict[str, Any], device: str) -> None:
+def test_the_device_that_was_used_is_named(spec: dict[str, Any], device: str) -> None:
     described = header(["vanilla"])
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
@@ -188,7 +188,7 @@ def test_the_summary_says_why_a_number_is_missing() -> None:
     assert row["mat_missing"] is None
 
 
-def test_a_record_is_joined_with_vanillas_of_the_same_request() -> None:
+def test_each_record_is_joined_with_vanillas() -> None:
     records = [record("pld", turn=1, decode_s=2.0), record("pld", repeat=1), record(turn=1)]
     frame = make_table(records).frame
     assert frame["baseline_row"].tolist() == [2, -1, 2]

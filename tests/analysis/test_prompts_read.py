@@ -54,7 +54,7 @@ def test_a_constant_offset_is_reported_once_and_changes_no_speedup(offset: int, 
     assert not {"other_prompts", "uncounted_prompts", "prefix_cache"} & {*notes}
 
 
-def test_requests_that_two_servers_read_otherwise_are_in_no_speedup() -> None:
+def test_requests_that_servers_read_differently_have_no_speedup() -> None:
     served_run = read([9, 9, 9, 9], [9, 9, 4, 7009])
     metrics = measured(served_run)
     cell = metrics.cell("sps", 0.0, "gsm8k")
@@ -82,6 +82,6 @@ def test_answers_without_a_count_are_reported_except_in_older_runs() -> None:
     assert not {"uncounted_prompts", "prompts_read"} & {*notes_of(older_run)}
 
 
-def test_tokens_that_answers_say_were_cached_are_reported() -> None:
+def test_cached_prompt_tokens_are_reported() -> None:
     notes = notes_of(read([9] * 4, [9] * 4, cached=8))
     assert "took 32 prompt tokens from their prefix caches" in notes["prefix_cache"]

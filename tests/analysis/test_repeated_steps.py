@@ -49,7 +49,7 @@ def test_two_requests_with_fewer_steps_are_proof() -> None:
     assert not is_named(answers(FIRST, FIRST, FIRST))
 
 
-def test_a_request_with_more_steps_is_no_memory() -> None:
+def test_a_request_with_more_steps_refutes_memory() -> None:
     proof = answers(FEWER, FEWER, FIRST)
     slower = [  # 6 steps of two tokens in the first pass, 12 in the second
         replace(answer, key=replace(answer.key, sample_id="gsm8k/9"))

@@ -43,7 +43,7 @@ def test_mat_of_counters_is_used_if_no_answer_has_counts() -> None:
         ({"num_tokens": 44.0}, 0, "reports no drafts"),
     ],
 )
-def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
+def test_counters_with_other_requests_give_no_mat(
     counters: dict[str, float], num_failed: int, reason: str
 ) -> None:
     mat = of_counters(counters, num_failed=num_failed).pooled("ngram", 0.0).mat
@@ -106,7 +106,7 @@ ACCEPTING = [{"num_accepted": 5}] * 4
         ),  # drafts alone are counted
     ],
 )
-def test_steps_are_those_that_the_counts_of_a_server_imply(
+def test_steps_follow_from_the_counts_of_a_server(
     counts: list[dict[str, Any]],
     stop: StopReason,
     counters: dict[str, float],
@@ -130,7 +130,7 @@ def test_steps_are_those_that_the_counts_of_a_server_imply(
         ("eos", {"num_draft_tokens": 9.0, "num_accepted": 10.0}, "accepted 10 of 9 draft tokens"),
     ],
 )
-def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
+def test_contradictory_counts_of_a_block_give_no_mat(
     stop: StopReason, counters: dict[str, float], reason: str
 ) -> None:
     metrics = measured(of_counts(ACCEPTING, stop, num_tokens=44.0, **counters))
@@ -165,9 +165,7 @@ def test_recorded_engines_have_the_steps_that_they_counted(
 
 
 @pytest.mark.parametrize(("drafts", "mat"), [(22.0, 40 / 22), (25.0, None)])
-def test_a_category_has_the_steps_of_the_block_of_its_task(
-    drafts: float, mat: float | None
-) -> None:
+def test_a_category_shares_its_tasks_acceptance(drafts: float, mat: float | None) -> None:
     counted = of_counts(ACCEPTING, num_drafts=drafts, num_tokens=44.0)
     metrics = measured(counted.of({f"gsm8k/{i}": f"gsm8k / {i % 2}" for i in range(4)}))
     for task in ("gsm8k / 0", "gsm8k / 1"):

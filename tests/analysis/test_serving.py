@@ -90,7 +90,7 @@ def two_methods(load: Load = ONE, **values: Any) -> Run:
     return run(records, blocks, [load], **values)
 
 
-def test_answers_that_are_not_comparable_have_no_mat_of_counters() -> None:
+def test_incomparable_answers_have_no_mat_of_counters() -> None:
     """EAGLE-3 was interrupted after one of four requests, which its server counted."""
     records = [answer("vanilla", i, ONE, wall_s=1.0) for i in range(4)]
     counted = block(
@@ -126,11 +126,11 @@ def test_times_have_the_definitions_of_vllm_bench() -> None:
 @pytest.mark.parametrize(
     ("limits", "good"), [("ttft:60", 2.0), ("ttft:40", 0.0), ("ttft:60,tpot:44", 0.0)]
 )
-def test_goodput_counts_the_requests_that_keep_all_limits(limits: str, good: float) -> None:
+def test_goodput_counts_requests_within_all_limits(limits: str, good: float) -> None:
     assert number(only(two_methods(goodput=limits)).goodput) == good
 
 
-def test_a_failed_request_is_no_throughput_and_never_good() -> None:
+def test_a_failed_request_does_not_count_for_throughput() -> None:
     plain = two_methods(goodput="e2e:9000")
     lost = Record(replace(plain.records[-1].key), "error", 9, error="boom")
     blocks = [

@@ -80,7 +80,7 @@ def test_an_interval_is_fixed_by_seed_and_stream() -> None:
     assert estimate(ratio, Bootstrap(seed=3), "b").interval != of_seed_3.interval
 
 
-def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
+def test_ratios_resampled_together_or_alone_are_equal() -> None:
     ratios = [spread(9, 3), spread(9, 4), spread(5, 5), spread(1, 6)]
     draws = Draws(Bootstrap(), "s")
     together = [draws.estimate(ratio) for ratio in ratios]
@@ -88,12 +88,12 @@ def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
     assert together == alone
 
 
-def test_equal_sides_have_the_interval_one_to_one() -> None:
+def test_equal_sides_have_an_interval_of_width_zero() -> None:
     seconds = np.array([[0.3, 0.7, 0.5, 0.9, 0.4, 0.6]]).T
     assert estimate(Ratio(seconds, seconds)) == Estimate(1.0, Interval(1.0, 1.0))
 
 
-def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interval() -> None:
+def test_too_few_or_unequal_clusters_give_no_interval() -> None:
     assert estimate(spread(1, 1)).interval is None
     assert estimate(spread(4, 1)).interval is None
     assert estimate(spread(8, 1)).interval is not None
@@ -105,11 +105,11 @@ def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interva
     assert estimate(heavy).interval is None
 
 
-def test_degrees_of_freedom_that_are_no_number_give_no_interval() -> None:
+def test_nan_degrees_of_freedom_give_no_interval() -> None:
     assert interval(np.ones(9), np.nan) is None
 
 
-def test_a_mean_has_an_interval_unless_a_part_has_no_spread() -> None:
+def test_a_part_without_spread_leaves_a_mean_without_an_interval() -> None:
     of_few_clusters = [estimate(spread(4, seed), stream=str(seed)) for seed in range(6)]
     assert mean(of_few_clusters).interval is not None
 
@@ -143,9 +143,7 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.15, 0.3])
 @pytest.mark.parametrize("num_clusters", [6, 8, 12, 24, 80])
-def test_the_interval_covers_the_truth_about_as_often_as_its_level(
-    num_clusters: int, sigma: float
-) -> None:
+def test_the_coverage_of_an_interval_is_close_to_its_level(num_clusters: int, sigma: float) -> None:
     """Answers differ widely in length, times have heavy tails, and acceptance varies by sample.
 
     Runs without an interval do not count. All runs use the same draws, since their data are

@@ -21,7 +21,7 @@ FAMILY = "sleep 600 & echo $!; {}"
     ("then", "timeout_s", "code"),
     [("sleep 600", 0.3, None), ("echo no; exit 3", None, 3)],
 )
-def test_a_process_ends_at_its_timeout_and_all_that_it_started_with_it(
+def test_a_process_and_its_children_end_at_the_timeout(
     then: str, timeout_s: float | None, code: int | None
 ) -> None:
     said: list[str] = []
@@ -52,7 +52,7 @@ def test_a_run_with_a_timeout_has_a_second_try(
     ("code", "total_s", "num_tries"),
     [(None, 99.0, 2), (-9, 99.0, 2), (1, 99.0, 1), (2, 99.0, 1), (None, 0.0, 1)],
 )
-def test_a_command_has_a_second_try_if_it_was_killed_and_there_is_time(
+def test_a_killed_command_has_a_second_try_if_there_is_time(
     code: int | None, total_s: float, num_tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeouts_s: list[float] = []

@@ -11,7 +11,7 @@ from tests.support.checkpoint import save_checkpoint, write_prompts
 NAN = float("nan")
 
 
-def test_a_run_ends_although_no_answer_has_finite_logits(tmp_path: Path) -> None:
+def test_a_run_ends_even_if_no_answer_has_finite_logits(tmp_path: Path) -> None:
     model = save_checkpoint(tmp_path / "model")
     tensors = load_file(model / "model.safetensors")
     tensors["model.norm.weight"][3] = NAN

@@ -41,9 +41,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
-    name: str, tmp_path: Path, honest: Run
-) -> None:
+def test_a_cheat_is_named_and_fails_the_check(name: str, tmp_path: Path, honest: Run) -> None:
     warning, failed = NAMED[name]
     run = cheating_run(name, tmp_path / "run", repeats=2 if name in REMEMBERING else 1)
     assert all(record.is_ok for record in run.records)

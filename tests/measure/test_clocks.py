@@ -56,7 +56,7 @@ class ClockOf:
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=[*WRONG])
-def test_only_the_request_that_a_clock_spoilt_fails(change: Any, tmp_path: Path) -> None:
+def test_only_the_request_with_a_wrong_clock_fails(change: Any, tmp_path: Path) -> None:
     numbers = itertools.count(1)
 
     def complete(request: Request) -> Completion:
@@ -96,7 +96,7 @@ def test_a_lap_that_ends_before_it_began_is_refused(monkeypatch: pytest.MonkeyPa
         watch.read()
 
 
-def test_a_bandwidth_needs_one_time_of_a_clock_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bandwidth_needs_a_running_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     times = itertools.chain([-9.0, 0.0, 2.0], itertools.repeat(5.0))
     monkeypatch.setattr(bandwidth_module, "_timed", lambda call: next(times))
     assert bandwidth(CPU, 1000) == 1000 / 2.0
@@ -114,7 +114,7 @@ def test_a_trial_of_threads_survives_any_clock(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("arrivals", [(0.5, 2.0), (2.0, 1.5), (3.0, 1.0, 4.0), (1.0, 1.0)])
-def test_an_answer_whose_tokens_arrive_in_the_past_fails(arrivals: tuple[float, ...]) -> None:
+def test_tokens_that_arrive_in_the_past_fail_the_answer(arrivals: tuple[float, ...]) -> None:
     key = RecordKey("vanilla", *RequestKey(0.0, "t", "t/1", 0, 0))
     answer = Answer("a", (5, 6, 7), "budget", 3, None, Counts(), 1.0, arrivals)
     with pytest.raises(ClockError):

@@ -73,9 +73,7 @@ def at_sample(name: str, most: int) -> Any:
     return dies
 
 
-def test_a_cluster_gives_the_records_of_one_process_pass_after_pass(
-    tmp_path: Path, ray: Use
-) -> None:
+def test_a_cluster_gives_the_records_of_one_process(tmp_path: Path, ray: Use) -> None:
     ray()
     stored, watcher = run(tmp_path / "many")
     alone = run_plan(fake_plan(METHODS, PROMPTS, SPEC), tmp_path / "one", Watcher(), given=())
@@ -109,9 +107,7 @@ def test_a_resumed_run_hands_out_only_samples_with_missing_records(
     assert {r.key for r in stored.records} == {*fake_plan(METHODS, PROMPTS, SPEC).keys}
 
 
-def test_a_lost_workers_sample_is_repeated_elsewhere_and_nothing_is_doubled(
-    tmp_path: Path, ray: Use
-) -> None:
+def test_a_lost_workers_sample_is_repeated_elsewhere(tmp_path: Path, ray: Use) -> None:
     ray(dies=at_sample("chat/2", 1))
     stored, watcher = run(tmp_path)
     counts = Counter(record.key for record in stored.records)
@@ -166,7 +162,7 @@ def test_a_worker_whose_machine_is_gone_leaves_its_sample_to_another(
     ("failure", "message"),
     [(ActorUnplaced, "No worker is left"), (SystemBroke, "The Ray cluster failed: the raylet has")],
 )
-def test_a_cluster_that_is_gone_ends_in_a_message_and_keeps_its_records(
+def test_a_lost_cluster_keeps_its_records(
     failure: type[Exception], message: str, tmp_path: Path, ray: Use
 ) -> None:
     ray(num_workers=1, failures={"chat/2": failure})
@@ -219,7 +215,7 @@ def reporting(pld: Mapping[str, Any] | None = None, **environment: Any) -> Chang
         (reporting({"title": "Other"}), 'files: methods.pld.title "Other" (elsewhere "pld").'),
     ],
 )
-def test_a_worker_that_differs_is_named_with_what_differs(
+def test_a_different_worker_is_named_with_its_differences(
     change: Change, message: str, ray: Use
 ) -> None:
     ray(changed={1: change})
@@ -244,14 +240,14 @@ def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(ray: Use) -> Non
     assert machine and machine.torch == torch
 
 
-def test_different_cards_are_a_warning_of_the_run(tmp_path: Path, ray: Use) -> None:
+def test_different_cards_give_a_warning(tmp_path: Path, ray: Use) -> None:
     cpu = structs.replace(MACHINE.cpu, model="Slow CPU")
     ray(changed={2: reporting(cpu=cpu)})
     (text,) = run(tmp_path)[0].header.warnings
     assert text.startswith("The workers differ: Example CPU 9000") and "Slow CPU" in text
 
 
-def test_what_a_cluster_cannot_run_is_refused(ray: Use) -> None:
+def test_runs_that_no_cluster_supports_are_refused(ray: Use) -> None:
     ray(changed=dict.fromkeys(range(3), reporting({"scope": "run"})))
     with pytest.raises(UserError, match="pld remembers earlier prompts"):
         setup()
@@ -291,7 +287,7 @@ def on(node: int, num_cpus: int) -> dict[str, int]:
         ),
     ],
 )
-def test_a_worker_has_a_gpu_or_as_many_as_are_named_or_all_cores_of_a_machine(
+def test_a_worker_has_the_named_gpus_or_all_cores(
     device: str, nodes: Nodes, expected: list[dict[str, int]] | str, ray: Use
 ) -> None:
     used = ray(resources=nodes, num_workers=len(expected))

@@ -57,7 +57,7 @@ def setup(**values: Any) -> EngineSetup:
      ("cuda:2-1", "", "not a device"), ("cuda:x", "", "not a device"),
      ("cuda:1-", "", "not a device"), ("cuda:-1", "", "not a device"), ("foo", "", "not a device")],
 )  # fmt: skip
-def test_a_device_names_gpus_by_number_and_those_that_are_not_there_are_refused(
+def test_a_device_with_missing_gpus_is_refused(
     gpus: list[float], given: str, name: str, problem: str
 ) -> None:
     gpus += [80, 80, 80]
@@ -76,7 +76,7 @@ def test_a_device_names_gpus_by_number_and_those_that_are_not_there_are_refused(
         ((7, 5), UNSAFE, "auto", "bfloat16"),
     ],
 )  # fmt: skip
-def test_a_gpu_that_emulates_bfloat16_runs_float16_and_says_so(
+def test_a_gpu_that_emulates_bfloat16_runs_float16(
     gpus: list[float], monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], model: str,
     given: str, dtype: str,
 ) -> None:  # fmt: skip
@@ -117,7 +117,7 @@ def test_kernels_that_a_gpu_cannot_run_are_refused_by_name(
         ("cuda", "eager", "overlapped", "overlapped"),
     ],
 )  # fmt: skip
-def test_kernels_are_a_choice_of_their_own_beside_graphs(
+def test_kernels_and_graphs_are_separate_choices(
     device: str, mode: Literal["eager", "graph"], kernels: str, ops: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -137,7 +137,7 @@ def test_kernels_are_a_choice_of_their_own_beside_graphs(
 @pytest.mark.parametrize(
     ("given", "free", "num"), [("auto", (12, 12, 12), 2), ("cuda", (12, 3, 12), 3)]
 )
-def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
+def test_a_model_larger_than_a_gpu_gets_several(
     gpus: list[float], given: str, free: tuple[float, ...], num: int
 ) -> None:
     """The search goes on after a GPU that is fuller than the first."""
@@ -232,7 +232,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     return fake
 
 
-def test_a_peak_is_without_what_other_methods_hold(gpu: FakeGpu) -> None:
+def test_a_peak_leaves_out_other_methods_memory(gpu: FakeGpu) -> None:
     """A drafter's cache counts only for its method, and the target's for every method."""
     assert gpu.peak_of("small", work=7) == LEAST + 10 + 7
     assert gpu.peak_of("large", kept=40) == LEAST + 540

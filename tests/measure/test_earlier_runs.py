@@ -53,7 +53,7 @@ def earlier(
     store(root / name, make_header(merged(about, changes)), records)
 
 
-def test_the_time_is_that_of_answers_and_not_of_the_process(plan: Plan, tmp_path: Path) -> None:
+def test_the_estimate_counts_only_answers(plan: Plan, tmp_path: Path) -> None:
     assert expected_seconds(plan, tmp_path) is None
     earlier(tmp_path, "first")
     # 10 requests, SpS as the mean of the others, and at most half the tokens per answer
@@ -72,7 +72,7 @@ def test_the_time_is_that_of_answers_and_not_of_the_process(plan: Plan, tmp_path
         {"num_tokens": MIN_TOKENS // (len(SECONDS) * NUM_ANSWERS) - 1},
     ],
 )
-def test_other_work_and_a_few_tokens_say_nothing(
+def test_other_work_and_few_tokens_give_no_estimate(
     plan: Plan, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     earlier(tmp_path, "first", **changes)

@@ -91,7 +91,7 @@ def test_every_temperature_has_its_own_requests(measured: Measure) -> None:
         ({"nvmlDeviceGetMigMode": (1, 1)}, "a GPU has no counter, or is partitioned (MIG)"),
     ],
 )
-def test_energy_that_no_counter_can_tell_is_absent_with_the_reason(
+def test_energy_without_a_counter_is_absent_with_the_reason(
     gpu: dict[str, Any], reason: str, measured: Measure
 ) -> None:
     energies, calls = measured(**gpu)
@@ -101,7 +101,7 @@ def test_energy_that_no_counter_can_tell_is_absent_with_the_reason(
     assert bool(calls.methods) == bool(has_counter), "without a counter no time is lost"
 
 
-def test_a_method_that_fails_leaves_the_energy_of_the_others(
+def test_a_failed_method_leaves_the_energy_of_the_others(
     measured: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = Calls.complete

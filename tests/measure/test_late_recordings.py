@@ -52,7 +52,7 @@ def warmed(
     ],
     ids=str,
 )
-def test_steps_of_every_size_have_the_tokens_of_eager_ones_and_are_captured_before(
+def test_steps_of_every_size_are_captured_before(
     name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specbench.engine.buckets.BUCKET", 128)
@@ -93,7 +93,7 @@ def test_short_answers_to_long_prompts_are_captured_before(
 
 
 @pytest.mark.parametrize("name", ["pld", "suffix", "sps", "sam"])
-def test_timed_steps_use_the_recordings_of_the_method_itself(name: str, tmp_path: Path) -> None:
+def test_timed_steps_use_the_methods_recordings(name: str, tmp_path: Path) -> None:
     request = Request(prompts()[2], 40)
     target, drafter, recorded = warmed(name, {}, [request], tmp_path, context=2048)
     answer = (*request.prompt_ids, *decode(target, drafter, request).token_ids)

@@ -59,7 +59,7 @@ def test_two_passes_or_no_records_are_never_enough() -> None:
         assert not width.is_enough
 
 
-def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_missed() -> None:
+def test_an_ended_run_reports_a_missed_goal() -> None:
     run = passes(4)
     ended = finished_header(until(0.9, run), run.records)
     assert ended.spec.values.repeats == 4
@@ -73,7 +73,7 @@ def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_misse
 
 
 @pytest.mark.parametrize("num_tasks", [1, 2, 6])
-def test_the_smallest_runs_that_can_reach_a_goal_are_taken(num_tasks: int) -> None:
+def test_only_runs_large_enough_for_a_goal_are_accepted(num_tasks: int) -> None:
     least = least_prompts(num_tasks)
     enough = [least] * num_tasks
     too_few = [least - 1] * num_tasks

@@ -38,7 +38,7 @@ def test_the_memory_is_that_of_the_target_and_of_all_drafters(weights: str) -> N
     assert with_one + GB < with_two < with_one + 4 * GB
 
 
-def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() -> None:
+def test_a_download_counts_the_files_of_known_size() -> None:
     whole = of("eagle2", prompts="bundled")
     with_hydra = of("eagle2", "hydra", prompts="bundled")
     with_prompts = of("eagle2", prompts="paper")
@@ -67,16 +67,14 @@ def test_methods_too_many_for_the_memory_are_reported_before_the_run() -> None:
         ("tiny", "60 nodes, 6 levels (as for 7B)", "60 nodes, 8 levels (as for 7B)"),
     ],
 )
-def test_trees_are_the_papers_for_the_size_of_the_target(
-    model: str, eagle2: str, eagle3: str
-) -> None:
+def test_trees_are_the_papers_for_the_targets_size(model: str, eagle2: str, eagle3: str) -> None:
     trees = {name: text for name, text in {"eagle2": eagle2, "eagle3": eagle3}.items() if text}
     spec = make_spec(model=model, methods=(*trees,), dtype="float16")
     trees_shown = preview(spec, lambda device: 1e9).trees
     assert trees_shown == tuple(f"{name}: paper: {text}" for name, text in trees.items())
 
 
-def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
+def test_a_stand_in_has_the_tree_of_its_shape(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda device: 64 * GB)
@@ -105,7 +103,7 @@ def test_a_stand_in_with_a_method_whose_datastore_is_missing_is_refused() -> Non
         ('{"turns": ["fine"]}\n'.encode("utf-16"), "is in UTF-16"),
     ],
 )
-def test_prompts_that_a_run_refuses_are_refused_before_it(
+def test_a_preview_refuses_the_prompts_that_a_run_refuses(
     tmp_path: Path, content: bytes, reason: str
 ) -> None:
     path = tmp_path / "mine.jsonl"

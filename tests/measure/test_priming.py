@@ -30,7 +30,7 @@ from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 
-def test_a_request_is_begun_by_its_own_method_with_a_few_tokens() -> None:
+def test_a_request_is_primed_by_its_own_method() -> None:
     short, drawn = Request((1,), 1), Request((1, 2, 3), 20, Sampling(1.0), frozenset({2}), 7)
     with (
         mock.patch.object(EngineBackend, "_decode") as decoded,
@@ -60,7 +60,7 @@ def test_tokens_and_steps_are_those_of_an_unprimed_completion(name: str, tmp_pat
             assert (primed.token_ids, primed.steps) == (plain.token_ids, plain.steps)
 
 
-def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Path) -> None:
+def test_priming_prefills_the_draft_model(tmp_path: Path) -> None:
     target = Target(random_llama(layers=8))
     drafter: Any = build("sps", target, tmp_path)
     with (
@@ -140,7 +140,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
     assert recorded.num_late == 0
 
 
-def test_each_size_of_the_cache_is_reached_from_the_one_before() -> None:
+def test_the_warm_up_reaches_every_size_of_the_cache() -> None:
     """Only the last prompt may skip a size, since its first step needs rows for a whole tree."""
     lengths = [len(prompt) for prompt in prompts_to(2270, (1, 5, 6), WARM_UP_TOKENS)]
     assert lengths == [256, 512, 768, 1280, 2238]

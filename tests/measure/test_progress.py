@@ -81,7 +81,7 @@ def test_the_time_left_is_shown_however_long_a_sample_takes(
     assert "2:00:00 left" in shown(live)
 
 
-def test_a_live_view_shows_failures_totals_over_all_samples_and_what_runs() -> None:
+def test_a_live_view_shows_failures_and_totals() -> None:
     stream = console(is_terminal=True)
     with progress_view(console=stream) as view:
         view.started(4)
@@ -110,7 +110,7 @@ def test_a_live_view_is_drawn_at_most_ten_times_per_second(monkeypatch: pytest.M
     assert drawn == [*range(0, 100, 7), 99]
 
 
-def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:
+def test_a_view_ends_when_the_run_raises() -> None:
     stream = console(is_terminal=True)
     with pytest.raises(KeyboardInterrupt), progress_view(console=stream) as view:
         view.started(3)
@@ -127,7 +127,7 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     assert b"gsm8k/? pld" in raw.getvalue()
 
 
-def test_a_sweep_of_thirty_shows_bar_time_and_current_sample_on_24_lines() -> None:
+def test_a_sweep_of_thirty_fits_24_lines() -> None:
     stream = Console(file=StringIO(), width=80, height=24, force_terminal=True)
     view = progress_view(console=stream)
     view.started(62)

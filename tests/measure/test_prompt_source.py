@@ -32,7 +32,7 @@ def test_tiny_and_stand_ins_take_bundled_prompts(spec: RunSpec) -> None:
     assert {prompts.source for prompts in plan.prompt_sets} == {"bundled"}
 
 
-def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_ones() -> None:
+def test_a_real_model_takes_the_published_prompts() -> None:
     with error_with(
         UserError, "paper prompts of mt_bench are not in the cache", hint="--prompts bundled"
     ):
@@ -54,7 +54,7 @@ def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_
         (RunSpec("vicuna-13b", limit=5, repeats=1), 1),
     ],
 )
-def test_two_passes_are_made_unless_they_take_hours(spec: RunSpec, num: int) -> None:
+def test_two_passes_are_the_default_unless_they_take_hours(spec: RunSpec, num: int) -> None:
     assert plan.with_defaults(spec).repeats == num
 
 
@@ -67,9 +67,7 @@ def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
 
 @pytest.mark.parametrize("engine", ["", "vllm"])
 @pytest.mark.parametrize("context", [1, 9])
-def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are_started(
-    context: int, engine: str
-) -> None:
+def test_a_prompt_that_is_too_long_is_refused_with_the_limit(context: int, engine: str) -> None:
     setup = FakeSetup({}, context=context)
     spec = RunSpec(backend="server", serving_engine=engine, tasks=("gsm8k",))
     with pytest.raises(UserError, match="has no room for 128 new tokens") as error:

@@ -91,7 +91,7 @@ def test_a_run_is_not_resumed_with_other_inputs_even_by_force(tmp_path: Path) ->
     assert (tmp_path / "run.json").read_bytes() == before
 
 
-def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
+def test_another_machine_needs_force_and_becomes_a_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = environment.capture()
@@ -134,9 +134,7 @@ def test_a_resumed_run_keeps_its_header_and_has_every_record_once(
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-def test_settings_and_threads_are_chosen_anew_if_there_is_no_record_yet(
-    tmp_path: Path, keep: int
-) -> None:
+def test_settings_are_chosen_again_if_there_is_no_record_yet(tmp_path: Path, keep: int) -> None:
     new = run(tmp_path).header
     settings = SettingsHeader("auto", {"num_tokens": 10})
     pld = structs.replace(new.methods["pld"], options={"num_tokens": 2}, settings=settings)
@@ -211,7 +209,7 @@ def failing_plan(*, fails: bool) -> Plan:
     return replace(fake_plan(methods, PROMPTS, None), setup=Described(methods))
 
 
-def test_failed_requests_are_repeated_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_failed_requests_are_repeated_on_request(tmp_path: Path) -> None:
     path = tmp_path / "run"
     first = run(path, failing_plan(fails=True))
     failed = [record.key for record in first.records if not record.is_ok]
@@ -229,7 +227,7 @@ def test_failed_requests_are_repeated_if_that_is_asked_for(tmp_path: Path) -> No
     assert f"repeated after a failure: {len(failed)}" in text
 
 
-def test_a_segment_begins_after_the_answers_that_are_kept(
+def test_a_segment_begins_after_the_kept_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(tmp_path, failing_plan(fails=True))
@@ -243,7 +241,7 @@ def test_a_segment_begins_after_the_answers_that_are_kept(
     assert segment.num_before == num_kept < len(first.records)
 
 
-def test_a_line_may_follow_failed_ones_and_never_an_answer(tmp_path: Path) -> None:
+def test_a_line_may_repeat_only_a_failed_one(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run(path, failing_plan(fails=True))
     samples = path / "samples.jsonl"

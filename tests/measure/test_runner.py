@@ -53,7 +53,7 @@ def run(
     return stored, watcher, codec
 
 
-def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
+def test_methods_run_in_the_order_of_the_seed() -> None:
     names = ("vanilla", "pld", "sps")
     stored, watcher, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
     turns = [watcher.started_methods[i : i + 3] for i in range(0, 12, 3)]
@@ -83,14 +83,14 @@ def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
     assert {messages[1]["content"] for messages in second_turns} == contents
 
 
-def test_a_history_holds_what_the_codec_makes_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_contains_an_answer_as_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Words, "reply", lambda codec, record: {"role": "", "content": "content"})
     _, _, codec = run(PAIR)
     second_turns = [messages for messages in codec.rendered if len(messages) == 3]
     assert {messages[1]["content"] for messages in second_turns} == {"content"}
 
 
-def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_once(
+def test_a_failing_method_becomes_error_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     methods = {"vanilla": answering(1), "pld": failing}
@@ -115,7 +115,7 @@ def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_on
     assert "the head is on fire\nand more" in message
 
 
-def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause_is_not() -> None:
+def test_only_a_pause_during_a_completion_is_marked() -> None:
     pauses: list[float] = [9.0]  # before the first completion
 
     class Watch(PauseWatch):
@@ -141,7 +141,7 @@ def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
     assert {r.error for r in second} == {"Turn 1, which this turn follows, has failed."}
 
 
-def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None:
+def test_a_resumed_run_does_only_missing_work() -> None:
     whole, _, _ = run(PAIR)
     for cut in range(len(whole)):
         rest, _, codec = run(dict.fromkeys(PAIR, answering(9)), done=whole[:cut])
@@ -150,7 +150,7 @@ def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None
             assert codec.rendered[0][1]["content"] == "answer 1"
 
 
-def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repeat() -> None:
+def test_all_methods_share_the_seed_of_a_repeat() -> None:
     key = RecordKey("vanilla", 1.0, "maths", "maths/1", 0, 0).request
     same = RecordKey("pld", 1.0, "maths", "maths/1", 0, 0).request
     other = key._replace(repeat=1)
@@ -191,7 +191,7 @@ def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures
 TWO_PROMPTS = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+2",))]}
 
 
-def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothing() -> None:
+def test_a_repeat_begins_with_empty_memory() -> None:
     plan = fake_plan(PAIR, TWO_PROMPTS, RunSpec(repeats=2))
     with backend_of(plan) as backend:
         list(Runner(plan, backend, sink=[], progress=Watcher()).run())
@@ -199,7 +199,7 @@ def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothin
     assert remembering.remembered == ["", "vanilla", "pld", "pld", "vanilla"] * 2
 
 
-def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
+def test_a_method_that_cannot_forget_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forget(self: Recycling) -> None:

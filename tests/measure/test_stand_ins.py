@@ -90,7 +90,7 @@ def test_a_stand_in_has_its_declared_number_of_parameters(tmp_path: Path) -> Non
     method.build(method.options(), BuildContext(target, stand_in.drafters["eagle3"]))
 
 
-def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_reported(
+def test_the_layers_in_effect_are_recorded(
     tmp_path: Path,
 ) -> None:
     target = Target(random_llama(layers=8))

@@ -80,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         ({8: 0.05, 4: 0.012, 2: 0.010, 1: 0.014}, 1, 2),
     ],
 )
-def test_in_each_start_a_number_stays_unless_another_is_known_to_be_far_faster(
+def test_a_number_of_threads_stays_unless_another_is_far_faster(
     taken: dict[int, float], kept: int, best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = []
@@ -95,7 +95,7 @@ def test_in_each_start_a_number_stays_unless_another_is_known_to_be_far_faster(
     assert chosen == [best] * 10
 
 
-def test_the_fastest_number_is_vanillas_also_after_a_slow_moment_and_all_times_are_kept(
+def test_a_slow_moment_does_not_decide_the_number_of_threads(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step() -> float:
@@ -129,7 +129,7 @@ def test_beside_another_program_a_number_has_to_stay_fast(
     assert threads._counts_beside(chosen) == ([1] if share else [4, 2, 1])
 
 
-def test_each_method_has_its_own_number_all_prefills_one_and_equal_trees_share(
+def test_each_method_has_its_own_number_of_threads(
     clock: Clock,
 ) -> None:
     taken = {
@@ -168,7 +168,7 @@ def test_each_method_has_its_own_number_all_prefills_one_and_equal_trees_share(
     assert clock.seconds < 5.0
 
 
-def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed(
+def test_prefill_and_decoding_have_their_own_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[tuple[str, int]] = []
@@ -205,7 +205,7 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
             assert done.wall_s <= (done.outer_s or 0.0) < 1000.0
 
 
-def test_the_users_number_wins_then_that_of_the_resumed_run(
+def test_the_users_number_overrides_that_of_the_resumed_run(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = random_target()
@@ -237,7 +237,7 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
     }
 
 
-def test_a_trial_of_settings_that_fails_gives_the_threads_back(
+def test_a_failed_trial_restores_the_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[int] = []
@@ -272,7 +272,7 @@ def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.M
         ({"KMP_BLOCKTIME": "0"}, None, "own"),
     ],
 )
-def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
+def test_waiting_threads_spin_briefly_by_default(
     given: dict[str, str], loops: str | None, waiting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other programs get the user's environment unchanged."""
@@ -283,7 +283,7 @@ def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
     assert machine.without_waiting(variables) == {**given, "HOME": "/"}
 
 
-def test_after_torch_was_imported_nothing_is_set_and_that_is_reported() -> None:
+def test_nothing_is_set_after_torch_was_imported() -> None:
     environment: dict[str, str] = {}
     machine.wait_briefly(environment)
     assert environment == {} and machine.waiting(environment) == "unknown"

@@ -102,7 +102,7 @@ def test_servers_on_a_gpu_get_equal_shares(
     assert both.reason.startswith(reason) and bool(both.reason) is bool(reason)
 
 
-def test_llama_cpp_takes_what_it_needs_of_a_gpu(
+def test_llama_cpp_takes_only_the_gpu_memory_it_needs(
     free: dict[str, GpuMemory | None], tmp_path: Path
 ) -> None:
     (tmp_path / "model.gguf").write_bytes(b"0" * 1000)
@@ -156,7 +156,7 @@ def test_memory_is_that_of_the_first_visible_gpu(
     assert memory.gpu_memory() is None
 
 
-def test_servers_stay_up_side_by_side_and_none_is_left(tmp_path: Path) -> None:
+def test_servers_side_by_side_all_end(tmp_path: Path) -> None:
     children = tmp_path / "children"
 
     async def use() -> None:

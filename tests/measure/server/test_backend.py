@@ -132,7 +132,7 @@ def test_every_planned_record_is_made_once_and_stored() -> None:
     assert all(record.is_ok for record in done.records)
 
 
-def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
+def test_each_repeat_begins_with_another_method() -> None:
     plan = plan_of(["vanilla", "a", "b"], repeats=2)
     side_by_side, started = (
         "".join(block.method[0] for block in blocks(plan, is_one_at_a_time=is_started))
@@ -142,7 +142,7 @@ def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_server_gets_as_many_requests_at_once_as_asked_and_none_while_records_are_written(
+def test_a_server_gets_the_requested_number_at_once(
     concurrency: int,
 ) -> None:
     stub = Stub(delay_s=0.002)
@@ -151,7 +151,7 @@ def test_a_server_gets_as_many_requests_at_once_as_asked_and_none_while_records_
     assert done.log.num_active == [0] * 7
 
 
-def test_the_second_turn_holds_what_the_codec_makes_of_the_answer(
+def test_the_second_turn_contains_the_answer_as_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Letters, "reply", lambda codec, record: {"role": "", "content": "x" * 99})
@@ -194,7 +194,7 @@ def test_a_record_has_the_times_and_the_steps_of_its_answer(
         (Stub(accepted_per_step=(2,)), "must run without speculation"),
     ],
 )
-def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, reason: str) -> None:
+def test_a_bad_answer_becomes_a_failed_record(stub: Stub, reason: str) -> None:
     done = run({"vanilla": stub})
     record = done.records[0]
     assert (record.status, record.token_ids, record.prefill_s) == ("error", (), None)
@@ -223,9 +223,7 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
         (Counts(accepted_per_step=(600, 600)), 0, "1200 tokens were accepted of at most 1028"),
     ],
 )
-def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
-    counts: Counts, draft_length: int, reason: str
-) -> None:
+def test_impossible_counts_are_an_error(counts: Counts, draft_length: int, reason: str) -> None:
     def record_of(answer: Answer) -> Record:
         return make_record(
             RecordKey("sps", 0.0, "chat", "chat/1", 0, 0, 1), Request((1,), 16), answer, Letters(),
@@ -259,7 +257,7 @@ class Dying(RunningServers):
         )
 
 
-def test_one_bad_answer_fails_alone_with_the_end_of_the_engine() -> None:
+def test_one_bad_answer_fails_alone() -> None:
     done = run({"vanilla": Stub(fault="drops", fault_from=3, num_faults=1)}, source=Dying)
     (error,) = [record.error for record in done.records if record.error]
     assert error.endswith("tokens had arrived. The engine ended with status 7.")
@@ -282,7 +280,7 @@ def test_a_server_killed_in_the_middle_fails_the_rest_at_once() -> None:
     assert "no longer answers" in (errors[-1] or "")
 
 
-def test_counters_are_read_before_and_after_each_block_and_text_is_tokenised() -> None:
+def test_counters_are_read_before_and_after_each_block() -> None:
     counters = {
         "generation_tokens_total": 100.0,
         "spec_decode_num_accepted_tokens_total": 7.0,
@@ -317,7 +315,7 @@ def test_later_turns_follow_the_replies_of_the_first_method_or_their_own(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RunFolderError("the disk is full")])
-def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
+def test_errors_that_stop_a_run_are_raised_unchanged(error: BaseException) -> None:
     log = Kept(error=error)
     with pytest.raises(type(error)):
         run({"vanilla": Stub()}, log=log, concurrency=(2,))
@@ -375,7 +373,7 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
     ("error", "raised"),
     [(RequestFailed("busy"), None), (KeyError("a mistake of ours"), KeyError)],
 )
-def test_the_warm_up_ignores_failed_requests_alone(
+def test_the_warm_up_ignores_only_failed_requests(
     error: Exception, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
@@ -399,7 +397,7 @@ def test_the_warm_up_ignores_failed_requests_alone(
 
 
 @pytest.mark.parametrize(("ends_after", "ending"), [(0, "ended"), (5, "ended"), (10**9, "")])
-def test_the_end_of_a_process_is_waited_for_once(
+def test_a_run_waits_once_for_the_end_of_a_process(
     monkeypatch: pytest.MonkeyPatch, ends_after: int, ending: str
 ) -> None:
     """The process ends only after its server stops answering. A server that hangs does not end."""

@@ -33,7 +33,7 @@ def drafting_from(first_request: int) -> Stub:
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_the_first_block_in_which_the_baseline_drafts_is_the_last(concurrency: int) -> None:
+def test_a_run_stops_after_a_block_in_which_the_baseline_drafts(concurrency: int) -> None:
     stub, log = drafting_from(4), Kept()
     with pytest.raises(UserError, match=MESSAGE):
         run(

@@ -124,7 +124,7 @@ def test_old_settings_of_sglang_are_at_another_path() -> None:
         assert find(stub).is_lossy
 
 
-def test_a_request_names_its_sampling_whatever_the_defaults_of_the_model_are() -> None:
+def test_a_request_overrides_the_models_sampling_defaults() -> None:
     body = completions().body("tiny", ASK)
     assert body["prompt"] == [1, 8, 9]
     assert (body["temperature"], body["top_p"], body["seed"]) == (0.5, 1.0, 3)
@@ -141,7 +141,7 @@ def test_a_request_names_its_sampling_whatever_the_defaults_of_the_model_are() -
     assert (body["cache_prompt"], body["top_k"], body["min_p"]) == (False, 0, 0.0)
 
 
-def test_times_are_of_the_client_and_grow() -> None:
+def test_times_come_from_the_client_and_grow() -> None:
     with serving(Stub(delay_s=0.005)) as stub:
         answer = complete(stub)
     times = (answer.sent, *answer.arrivals)
@@ -163,14 +163,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_fails_with_its_reason_and_only_a_refusal_is_tried_again(fault: str) -> None:
+def test_only_a_refused_request_is_tried_again(fault: str) -> None:
     with serving(Stub(fault=fault)) as stub, pytest.raises(RequestFailed, match=FAULTS[fault]):
         complete(stub)
     assert len(stub.requests) == (4 if fault == "429" else 1)
 
 
 @pytest.mark.parametrize("fault", ["hangs", "stalls"])
-def test_a_server_that_hangs_is_left_at_the_time_limit(fault: str) -> None:
+def test_a_request_to_a_hanging_server_ends_at_the_time_limit(fault: str) -> None:
     with (
         serving(Stub(fault=fault)) as stub,
         pytest.raises(RequestFailed, match=r"No complete answer within 0.05 s: [02] events"),
@@ -258,7 +258,7 @@ class Odd(Stub):
         ({"context_text": "1" * 3000}, "vLLM 0.32.0", True, None),
     ],
 )
-def test_what_a_server_says_of_itself_is_bounded(
+def test_the_description_of_a_server_is_bounded(
     values: dict[str, str], software: str, has_counters: bool, context: int | None
 ) -> None:
     with serving(Odd(**values)) as stub:  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ def test_a_server_of_something_else_is_refused_with_the_reason(stub: Stub, reaso
 
 
 @pytest.mark.parametrize("choice", ['"text": "", "token_ids": [5]', f'"text": "{LONG}"'])
-def test_a_server_that_does_not_end_its_answer_is_left(choice: str) -> None:
+def test_an_endless_answer_fails(choice: str) -> None:
     piece = f'data: {{"choices": [{{{choice}}}]}}\n'.encode()
     with pytest.raises(RequestFailed, match="went on after the 16 tokens that it was asked for"):
         feed(piece, times=100)
@@ -326,7 +326,7 @@ END = b'data: {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}\n
         ('data: {"choices": [{"index": null, "text": "ab"}]}\n', "ab"),
     ],
 )
-def test_an_answer_is_that_of_the_first_choice_in_whatever_form(events: str, text: str) -> None:
+def test_the_first_choice_of_any_format_is_the_answer(events: str, text: str) -> None:
     answer = feed(events.encode() + END)
     assert (answer.text, answer.stop) == (text, "eos")
 

@@ -36,7 +36,7 @@ def counting(*, num_drafting: int, num_of_others: int = 0) -> Stub:
     ("concurrency", "num_of_others", "drafts"),
     [(1, 0, [1, 1, 1, 1, 0, 0, 0]), (2, 0, [None] * 7), (1, 5, [None] * 7)],
 )
-def test_an_answer_has_the_drafts_that_the_counters_count_if_it_is_alone(
+def test_counters_give_the_drafts_of_a_single_answer(
     concurrency: int, num_of_others: int, drafts: list[int | None]
 ) -> None:
     stub = counting(num_drafting=4, num_of_others=num_of_others)
@@ -48,7 +48,7 @@ def test_an_answer_has_the_drafts_that_the_counters_count_if_it_is_alone(
     assert sum(block.counters["num_drafts"] for block in done.blocks) == 4.0
 
 
-def test_the_counts_of_an_answer_itself_come_first() -> None:
+def test_an_answers_own_counts_take_precedence() -> None:
     counters = dict(COUNTERS)
     stub = Stub(accepted_per_step=(1, 0), counters=counters)
     done = run({"sps": stub})

@@ -86,7 +86,7 @@ def test_vllm_lists_the_draft_tokens_of_each_step() -> None:
     assert serving.drafts_by_accepted == (2, 1, 1, 0, 0)
 
 
-def test_a_listed_step_without_a_draft_is_none() -> None:
+def test_a_listed_step_without_a_draft_does_not_count() -> None:
     serving = from_vllm(
         num_spec_steps=3,
         num_accepted_draft_tokens=2,

@@ -212,7 +212,7 @@ def test_a_wrong_table_is_refused_with_its_row(text: str, message: str, tmp_path
         ),
     ],
 )
-def test_a_whole_configuration_is_a_method_of_its_own_name(
+def test_a_whole_configuration_is_a_separate_method(
     engine: str, settings: dict[str, Any], flags: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.json"

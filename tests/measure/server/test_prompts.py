@@ -42,7 +42,7 @@ def num_letters(messages: Sequence[Mapping[str, str]]) -> int:
         (lambda chat: min(num_letters(chat), 64), UNKNOWN_OFFSET),  # cuts already here
     ],
 )
-def test_two_short_chats_show_what_a_server_adds_to_prompts(
+def test_two_short_chats_reveal_a_servers_offset(
     count: Callable[[Sequence[Mapping[str, str]]], int], offset: PromptOffset
 ) -> None:
     async def find(root: str) -> PromptOffset:

@@ -56,7 +56,7 @@ def test_a_count_without_a_reason_is_refused() -> None:
         record_of([{"reasoning": " one two three and more of it all"}, *content], 2)
 
 
-def test_reasoning_that_is_counted_and_not_sent_is_kept_with_its_number() -> None:
+def test_hidden_reasoning_is_kept_with_its_number() -> None:
     content = [{"content": " the river flows"}]
     num_sent = len(CODEC.token_ids(" the river flows"))
     record = record_of(content, num_sent + 23, reasoning_tokens=22)

@@ -76,7 +76,7 @@ def test_engines_are_recorded_with_and_without_speculation_and_without_folders()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name: str) -> None:
+def test_a_recorded_engine_gives_our_answer(name: str) -> None:
     engine, _, method = name.partition("-")
     server, answer, chat, reason = said(name)
     record = record_of(method, answer)
@@ -116,7 +116,7 @@ def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> Non
         assert grown["num_accepted"] >= grown["accepted_at_1"] > 0
 
 
-def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text_and_an_end_is_added() -> None:
+def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text() -> None:
     text = "a café here"
     ids = (*CODEC.token_ids(text), CODEC.end_id or 0)
     held = next(i for i in range(len(ids)) if CODEC.text(ids[: i + 1]).endswith("\ufffd"))

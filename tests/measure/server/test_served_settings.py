@@ -75,7 +75,7 @@ def test_sglang_gets_the_size_of_the_load(
 
 
 @pytest.mark.parametrize("rows", [ROWS, [[1, ""]]])
-def test_a_size_that_the_user_gives_stays(tmp_path: Path, rows: object) -> None:
+def test_a_size_given_by_the_user_stays(tmp_path: Path, rows: object) -> None:
     setup = setup_of("ngram:num_tokens=7", settings=settings_file(tmp_path, rows=rows))
     assert vllm_config(setup)["num_speculative_tokens"] == 7
     assert setup.describe().methods["ngram:num_tokens=7"].settings is None
@@ -120,7 +120,7 @@ def test_sglang_has_no_size_for_a_request_rate(tmp_path: Path) -> None:
         setup_of("ngram", engine="sglang", settings=file, concurrency=(), request_rates=(2.0,))
 
 
-def test_settings_of_servers_are_for_one_engine_alone(tmp_path: Path) -> None:
+def test_settings_of_servers_are_for_one_engine(tmp_path: Path) -> None:
     file = settings_file(tmp_path)
     with pytest.raises(UserError, match="are for vllm, not for the engine sglang"):
         setup_of("ngram", engine="sglang", settings=file)

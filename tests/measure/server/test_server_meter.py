@@ -147,7 +147,7 @@ def test_idle_servers_that_use_a_gpu_are_counted(
     assert meter.header_fields().keys() == {"idle_cpu_s", "idle_gpu", "use"}
 
 
-def test_a_driver_without_samples_tells_nothing_of_idle_servers(machine: Machine) -> None:
+def test_without_samples_idle_servers_are_unknown(machine: Machine) -> None:
     assert BlockMeter(IDS, "vanilla", machine.meter, IDLE_W).idle_gpu() == {}
 
 
@@ -213,7 +213,7 @@ def test_the_report_has_joules_per_token_and_memory() -> None:
         ([{**METERED, "energy_j": 20.0}], "the counter is too coarse"),  # 0.1 s of 70 W are 7 J
     ],
 )
-def test_energy_without_a_meaning_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
+def test_meaningless_energy_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
     assert served_joules_per_token(served({"vanilla": uses}).header.blocks) == Missing(reason)
 
 

@@ -65,7 +65,7 @@ def pids(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()]
 
 
-def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
+def test_one_server_runs_at_a_time(tmp_path: Path) -> None:
     children = tmp_path / "children"
 
     async def use() -> None:
@@ -104,7 +104,7 @@ def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path)
     assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "it is not started again"
 
 
-def test_an_engine_that_dies_says_so_and_is_started_once_more(tmp_path: Path) -> None:
+def test_an_engine_that_dies_is_restarted_once(tmp_path: Path) -> None:
     async def use() -> None:
         servers = started(tmp_path, "--die-at", "3")
         for _ in range(2):
@@ -162,7 +162,7 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
         program.kill()
 
 
-def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> None:
+def test_children_of_a_killed_engine_are_ended(tmp_path: Path) -> None:
     children = tmp_path / "children"
     process = ServerProcess(["sh", "-c", FAMILY.format(children)], {}, tmp_path / "log")
     assert wait_until(children.exists)
@@ -196,7 +196,7 @@ def flags_of(engine: str, launch: Launch) -> dict[str, str]:
     return dict(zip(words, [*words[1:], ""], strict=True))
 
 
-def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) -> None:
+def test_vllm_gets_the_draft_and_no_prefix_cache(tmp_path: Path) -> None:
     draft = tmp_path / "draft"
     flags = flags_of("vllm", launch(tmp_path, "sps", draft))
     assert flags["serve"] == str(tmp_path)
@@ -217,7 +217,7 @@ def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
     assert "--disable-radix-cache" in flags
 
 
-def test_llamacpp_takes_gguf_files_and_has_caches_in_float32_only_if_asked(tmp_path: Path) -> None:
+def test_llamacpp_has_float32_caches_only_on_request(tmp_path: Path) -> None:
     """llama.cpp's flash attention computes in float16.
 
     Its log-probabilities are off by 0.0006, those without it by 0.00001.
@@ -256,7 +256,7 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
     )
 
 
-def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
+def test_vllm_gets_medusa_heads_in_its_configuration(tmp_path: Path) -> None:
     tiny = Path(find_model("tiny").repo)
     medusa = replace(launch(tmp_path, "medusa", tiny.parent / "medusa"), model=tiny)
     assert str(medusa.scratch) in flags_of("vllm", medusa)["--speculative-config"]
@@ -269,7 +269,7 @@ def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Pat
     assert link.exists()
 
 
-def test_medusas_sizes_are_those_of_the_text_model_or_one_message(tmp_path: Path) -> None:
+def test_medusas_sizes_come_from_the_text_model(tmp_path: Path) -> None:
     heads, model = tmp_path / "heads", tmp_path / "model"
     for folder, config in (
         (heads, {"medusa_num_heads": 4}),
@@ -304,7 +304,7 @@ def test_a_command_is_recorded_without_folders() -> None:
     ]  # fmt: skip
 
 
-def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
+def test_the_device_of_an_engine_comes_from_the_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(
@@ -333,7 +333,7 @@ def llamacpp_setup(
     return make_started_setup(spec, is_offline=True)
 
 
-def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
+def test_without_an_executable_the_wheel_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
