@@ -90,7 +90,7 @@ def interval(metric: Value | None) -> Interval:
 
 
 def missing(metric: Value | None) -> str:
-    """The reason that a metric is missing. Fails if it is not."""
+    """The reason that a metric is missing. Fails if it is present."""
     assert isinstance(metric, Missing), metric
     return metric.reason
 

@@ -40,7 +40,7 @@ def test_the_crossing_lies_on_a_line_in_the_logarithm_of_the_load(
 
 
 def noisy(mean: float, random: np.random.Generator) -> Estimate:
-    """A ratio measured with 5 % of noise, and resamples around what was measured."""
+    """A ratio with 5 % noise, and resamples around it."""
     measured = mean * math.exp(random.normal(0, 0.05))
     return Estimate(measured, resamples=measured * np.exp(random.normal(0, 0.05, 400)))
 

@@ -138,7 +138,7 @@ def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
         ([1, 2, 4, 2, 4], 4, [(1, 5, 4), (2, 4, 2), (3, 2, 2)]),
         # The last step was cut: its only token may be an accepted draft token or the target's own.
         ([3, 1], 99, [(1, 1, 1), (2, 1, 1)]),
-        # Of the last step's two tokens, the first was a draft token; the second is unknown.
+        # The last step's first token was a draft token. Its second may be either.
         ([3, 2], 99, [(1, 2, 2), (2, 1, 1)]),
         # A last step without a draft accepted none.
         ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),

@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     is_after_vanilla: bool
     """True if vanilla has already answered the prompt in this pass."""
     before: str
-    """The method of the answer before it."""
+    """The method that answered just before."""
     mat: int
     step_s: float
     prefill_s: float = 0.02

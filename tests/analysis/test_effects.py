@@ -202,7 +202,7 @@ def test_a_pilot_gives_the_variances_of_a_plan() -> None:
 
 ONE = without_spread(1.0)
 ALLOWED_RISE = 1 / 0.95 - 1
-"""The rise of the time per token at which the speed is 0.95 times as high."""
+"""The rise in time per token that lowers the speed by the factor 0.95."""
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_the_p_value_uses_the_spreads_of_prompts_and_machine(
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
-    """The acceptance of a greedy run that was made twice is an example."""
+    """An example is the acceptance of a repeated greedy run."""
     accepted_before = np.full((8, 1), 3.0)
     same = Ratio(accepted_before, accepted_before)
     worse = Ratio(np.full((8, 1), 2.7), accepted_before)

@@ -1,4 +1,4 @@
-"""A report names records that no run can have written and that make its numbers wrong."""
+"""A report names impossible records, which would make its numbers wrong."""
 
 from dataclasses import replace
 from typing import Any

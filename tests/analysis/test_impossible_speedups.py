@@ -1,4 +1,4 @@
-"""A server that gains more time per token than its drafts can give is named.
+"""A server that is faster than its drafts allow is named.
 
 Honest ones are not.
 """

@@ -1,4 +1,4 @@
-"""An equal answer that takes fewer steps in a later pass proves that a method remembers."""
+"""A method that repeats an answer in fewer steps in a later pass must remember it."""
 
 from dataclasses import replace
 from typing import Any

@@ -94,7 +94,7 @@ ACCEPTING = [{"num_accepted": 5}] * 4
             {"num_drafts": 90.0, "num_tokens": 99.0},
             20,
             24,
-        ),  # others are counted
+        ),  # the counters include other requests
         (ACCEPTING, "eos", {}, 20, 24),
         ([{"num_drafts": 7, "num_accepted": 3}] * 2, "eos", {}, 14, 14),  # SGLang counts every step
         (
@@ -103,7 +103,7 @@ ACCEPTING = [{"num_accepted": 5}] * 4
             {},
             12,
             12,
-        ),  # drafts alone are counted
+        ),  # only drafting steps are counted
     ],
 )
 def test_steps_follow_from_the_counts_of_a_server(

@@ -1,4 +1,4 @@
-"""Steps by where they begin: position in the answer, length of the context, turn."""
+"""Steps grouped by where they begin: position in the answer, length of the context, turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace

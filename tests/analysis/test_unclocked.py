@@ -97,7 +97,7 @@ def test_untimed_work_fails_the_check_if_it_undoes_the_speedup(build_s: float, s
 
 @pytest.mark.parametrize("num_runs", [1, 2])
 def test_a_method_may_be_used_for_the_first_time_in_each_run(num_runs: int) -> None:
-    """Above FIRST_USE_S in each run, there are 0.9 s in one run, and 0.4 s in two."""
+    """1.4 s exceed FIRST_USE_S by 0.9 s in one run, and by 0.4 s in two."""
     assert bool(untimed(0.0, untimed_s=1.4, num_runs=num_runs)) is (num_runs == 1)
 
 

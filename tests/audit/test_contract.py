@@ -217,7 +217,7 @@ def test_answers_known_up_to_their_ends_are_found(is_cheat: bool) -> None:
     target = Target(MODEL)
     unknown = [(*prompt[:3], 41, *prompt[3:]) for prompt in PROMPTS]
     answers = [decode(target, Plain(), Request(prompt, BUDGET)).token_ids for prompt in PROMPTS]
-    # Tokens that end many answers, and none before its tenth token.
+    # Tokens that occur in answers, but never among the first nine tokens.
     eos_ids = frozenset({*chain(*answers)} - {*chain(*(ids[:9] for ids in answers))})
     tested = Subject(
         target,

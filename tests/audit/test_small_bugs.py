@@ -127,7 +127,7 @@ def p_values(rule: Rule, effort: int) -> Array:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_four_of_five_audits_find_a_small_bug_of_a_rule(name: str) -> None:
-    """The bounds are three standard deviations of a share of 60 audits from 0.8."""
+    """The bounds are 0.8 minus and plus three standard deviations for 60 audits."""
     is_found = p_values(rule_of(name), RULES[name].effort) < LEVEL
     assert 0.65 <= is_found.mean() <= 0.95
 

@@ -102,7 +102,7 @@ def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
 
 
 def drafts(q: torch.Tensor, claimed: torch.Tensor) -> DraftNumbers:
-    """Draft tokens drawn from rows of q that claim other rows."""
+    """Draft tokens drawn from `q` that claim to be drawn from `claimed`."""
     tokens = q.multinomial(1, generator=torch.Generator().manual_seed(4))[:, 0]
     return draft_numbers(tokens, claimed, torch.Generator().manual_seed(5))
 
@@ -165,7 +165,7 @@ def audited(
     }
     header = make_header({"methods": {"sps": {}}, "servers": {"vanilla": server, "sps": server}})
     said: list[str] = []
-    # Servers report no single steps.
+    # Servers do not report single steps.
     bare = [replace(record, accept_lengths=(), num_nodes=()) for record in records]
     usable = usable_records(make_table(bare))
     parts = Parts(num_cells(usable, header), said.append)

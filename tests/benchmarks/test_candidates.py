@@ -1,4 +1,4 @@
-"""The candidate's row in the suite has figures for every way, and reports faults."""
+"""The candidate's row in the suite has figures for every implementation, and reports faults."""
 
 from __future__ import annotations
 

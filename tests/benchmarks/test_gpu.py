@@ -125,7 +125,7 @@ def test_figures_of_a_recorded_run_equal_those_of_its_report() -> None:
     figures = goals.figures(ROOT / "results/recorded/h100-vicuna-13b")
     assert figures["step_ms.vanilla"] == pytest.approx(9.22, abs=0.01)
     assert figures["step.eagle2"] == pytest.approx(1.663, abs=0.001)
-    assert figures["prompt_ms.vanilla"] == pytest.approx(19.9, abs=0.05)  # of short prompts
+    assert figures["prompt_ms.vanilla"] == pytest.approx(19.9, abs=0.05)  # over short prompts
     assert "nominal.vanilla" not in figures  # the run did not record the width of the bus
 
 

@@ -1,4 +1,4 @@
-"""Kernels compiled in parallel for a GPU that is not there: the cache has the keys of a run."""
+"""Kernels compiled in parallel for an absent GPU have the cache keys of a run."""
 
 import os
 import subprocess

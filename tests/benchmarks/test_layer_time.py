@@ -1,7 +1,7 @@
 """benchmarks/layer_time.py: a table, a line of JSON for each measurement, and failures.
 
 The table of benchmarks/step_cost.py has all numbers of rows. In benchmarks/peers.py, programs take
-fair turns, complete equally many tokens, and have shares of their speed on the idle machine.
+turns, complete equally many tokens, and report busy speeds as shares of idle ones.
 """
 
 import json

@@ -26,7 +26,7 @@ from benchmarks.gpu.candidates.products import Launch, StreamOps
 
 SMALL = Launch(64, 64, 4, 4)
 SIZES = [(384, 128), (128, 128), (688, 128), (128, 344), (100, 136), (33, 8)]
-"""Rows and columns of weights: a fortieth of those of Vicuna-13B's layers, and others."""
+"""Rows and columns of weights: about a fortieth of Vicuna-13B's, and others."""
 ERRORS = {torch.float32: 1e-6, torch.float16: 1e-3}
 COMPILING = """
 from benchmarks.gpu.candidates.products import LAUNCHES, Launch

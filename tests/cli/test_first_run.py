@@ -29,7 +29,7 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
         run = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=slave, stderr=err)
         os.close(slave)
         out = b""
-        with suppress(OSError):  # of a terminal whose program has ended
+        with suppress(OSError):  # the terminal's program has ended
             while chunk := os.read(master, 65536):
                 out += chunk
         os.close(master)
@@ -39,7 +39,7 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     samples = re.compile(r"\[\d+/\d+\] ")  # a terminal shows them in one line
     notes = [line for line in errors if not samples.match(line)]
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.decode()).splitlines()
-    assert len(notes) + len(shown) < ROWS  # the last line is the prompt's
+    assert len(notes) + len(shown) < ROWS  # the shell's prompt needs a line
     assert max(map(len, shown)) <= columns
     text = " ".join(shown)
     assert "prompts bundled with specbench" in text

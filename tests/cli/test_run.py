@@ -1,7 +1,7 @@
 """`specbench run`: its folder, its report, and how it is resumed.
 
-Threads, phases, bandwidth and bytes read go from the command line to the run's files. Kernels that
-failed during a run are reported.
+The run's files record threads, phases, bandwidth and bytes read. Kernels that failed during a run
+are reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fields of config.json that the model's class lacks, and models that run in only one form."""
+"""Fields of config.json that the model's class lacks, and models with unsupported variants."""
 
 import json
 from dataclasses import dataclass

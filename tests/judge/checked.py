@@ -1,4 +1,4 @@
-"""The cells that the checks of a gate are about."""
+"""The cells of a gate's checks."""
 
 from specbench.analysis.cells import CellKey
 from specbench.judge.checks import Check, CheckedRun

@@ -1,4 +1,4 @@
-"""Comparisons of runs that are not in tables yet."""
+"""Compare two runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Helpers for explanations: the only one in a list, and the effects of its factors."""
+"""Helpers for explanations."""
 
 from specbench.judge.explanation import Explanation
 

@@ -261,7 +261,7 @@ def test_a_terminal_of_any_width_shows_every_number(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     for heading in ("speedup", "MAT", "tokens/s", "B / A", "Mean of the tasks", *TASKS.values()):
         assert heading in text
-    assert text.count("0.80") >= 2 * 7  # of PLD, in speed and speedup, on six tasks and the mean
+    assert text.count("0.80") >= 2 * 7  # PLD's speed and speedup, on six tasks and in the mean
     assert "…" not in text
 
 

@@ -29,7 +29,7 @@ from tests.support.printing import printed
 METHOD = "eagle2"
 RUN = full_run(("vanilla", METHOD), ("gsm8k",), num_samples=30)
 CHANGE_AT = 32
-"""The position from which on the changed run accepts one draft token less in each step."""
+"""The position from which the changed run splits its longer steps."""
 
 
 def starts(record: Record) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Explanations of the cells of published tables, which their digits make uncertain."""
+"""Explanations of published cells. Rounding makes their numbers uncertain."""
 
 import json
 from pathlib import Path

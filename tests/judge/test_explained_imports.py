@@ -167,7 +167,7 @@ def test_settings_that_files_do_not_name_are_not_called_equal(tmp_path: Path) ->
 def test_an_unknown_load_or_temperature_is_not_a_cause(tmp_path: Path) -> None:
     line = {**answer(1), "model_id": "m"}
     of_vanilla = write_lines(tmp_path / "a.jsonl", line)
-    of_eagle2 = write_lines(tmp_path / "b.jsonl", answer(1))  # names its temperature
+    of_eagle2 = write_lines(tmp_path / "b.jsonl", answer(1))  # has a temperature
     measured = full_run(("vanilla", "eagle2"), (TASK,), temperatures=(1.0,))
     imported_run = imported(tmp_path, f"vanilla={of_vanilla}", f"eagle2={of_eagle2}")
     without_temperature = with_header(imported_run, imported__told=[])

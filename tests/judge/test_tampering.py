@@ -132,7 +132,7 @@ WORDS = {
     "weights of a head without a hash": "pld: the file b has no sha256",
     "a block that counts other tokens": "counts 2 requests and 9 tokens, its records 2 and 8",
 }
-"""Words of the messages about these faults; the tests of `log.store` check those of the others."""
+"""Words of the messages about these faults. The tests of `log.store` check the other messages."""
 WITH_AUDIT: dict[str, Any] = {
     "times of a method halved": scaled("prefill_s", "decode_s"),
     "one time changed by a nanosecond": scaled("decode_s", factor=1 - 1e-9),

@@ -92,7 +92,7 @@ def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
         assert differences(run_header, run_header, is_exact=is_exact) == ()
 
 
-# What compare, check, pool and merge do about a difference: refuse it, tell it, or neither.
+# What compare, check, pool and merge do about a difference: refuse it, report it, or neither.
 WORK = "refused refused refused refused"
 CELLS = "- - refused refused"
 METHOD = "told - told refused"
@@ -249,7 +249,7 @@ def test_changes_of_options_share_a_line() -> None:
 
 
 def test_stand_ins_of_different_shapes_are_different_models() -> None:
-    """A stand-in has the files of the small model inside it, so files do not tell them apart."""
+    """All stand-ins have the files of the same small model. Only shapes distinguish them."""
 
     hints = get_type_hints(Shape)
     numbers = {field: 64 for field, kind in hints.items() if kind in (int, float)}

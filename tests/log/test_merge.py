@@ -117,7 +117,7 @@ def test_another_machine_is_merged_and_named() -> None:
 
 
 CUT = run_of([3, 4], "cut", num_records=12)
-"""A run, four of whose records are missing."""
+"""A run without four of its records."""
 
 
 @pytest.mark.parametrize(

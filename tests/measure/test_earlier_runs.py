@@ -56,7 +56,7 @@ def earlier(
 def test_the_estimate_counts_only_answers(plan: Plan, tmp_path: Path) -> None:
     assert expected_seconds(plan, tmp_path) is None
     earlier(tmp_path, "first")
-    # 10 requests, SpS as the mean of the others, and at most half the tokens per answer
+    # 10 requests. SpS counts as the mean of the others. Answers have at most half the tokens.
     assert expected_seconds(plan, tmp_path) == pytest.approx(10 * (2.0 + 1.0 + 1.5) / 2)
 
 

@@ -98,7 +98,7 @@ def test_a_map_that_was_never_filled_is_named(target: Target, tmp_path: Path) ->
     folder = changed(eagle3(target, tmp_path / "zero", draft_vocab=size), zero_map)
     (note,) = build_in(folder, "eagle3", target).weights_notes
     assert "d2t is all zeros" in note and "tokens 0 to 16" in note
-    # Zeros mean the first ids if the other map says so, or if only padding is left out.
+    # Zeros are right if the draft vocabulary is the first ids, or leaves out only padding.
     first = torch.arange(target.vocab_size) < size
     changed(folder, lambda tensors: tensors.update(t2d=first))
     assert build_in(folder, "eagle3", target).weights_notes == ()

@@ -75,15 +75,15 @@ UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
         (SAM, (5, 9, 9, 4, 5, 3, 4, 5, 3, 4, 5), chain(3, 4, 5)),
         (SAM, (5, 9, 9, 3, 4, 5, 3, 4, 5), chain(3, 4, 5)),
         (SAM, (4, 5, 3, 3, 3, 3, 3), chain(3, 3, 3)),  # more follows a shorter match further back
-        (STORED, (1, 3, 4, 5), chain(6, 7)),  # the earliest of the longest match
+        (STORED, (1, 3, 4, 5), chain(6, 7)),  # after the earliest occurrence of the longest match
         (STORED, (9, 3, 4, 5), chain(8, 8)),
-        (STORED, (1, 4, 5), None),  # one token longer than the bias, not two
+        (STORED, (1, 4, 5), None),  # a match of two, less the bias, is below the threshold
         ("sam:num_tokens=3,threshold=1,bias=1", (1, 4, 5), chain(6, 7)),
-        (STORED, SEEN, chain(9, 3, 4)),  # three match here, four less the bias there
+        (STORED, SEEN, chain(9, 3, 4)),  # three match here, four minus the bias in CORPUS
         (UNBIASED, SEEN, chain(8, 8)),
         (STORED, (1, *range(12, 45)), chain(45, 5, 5)),
         (STORED, (2, *range(12, 45)), chain(45, 46, 47)),
-        (UNBIASED, (1, 6, 7), None),  # nothing follows
+        (UNBIASED, (1, 6, 7), None),  # the match ends its text
     ],
 )
 def test_what_is_drafted_after_a_text(

@@ -1,4 +1,4 @@
-"""Recommendations of a report, which follow the ranking's tests, or the reason that it has none."""
+"""A report recommends a method by the ranking's tests, or says why it recommends none."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -154,4 +154,4 @@ SOUND = (
     Variant("own rule", drafter=_noisy_under(rules.faulty)),
     Variant("own rule on a chain", drafter=_noisy_under(rules.faulty, shape=(1, 1, 1))),
 )
-"""Sound variants, for false alarms."""
+"""Sound variants, to count false alarms."""

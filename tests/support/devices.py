@@ -1,5 +1,3 @@
-"""Devices that the tests run on."""
-
 import torch
 
 CPU = torch.device("cpu")

@@ -7,5 +7,4 @@ from specbench.settings.run_method import RunMethod
 
 
 def parse_methods(texts: Sequence[str]) -> list[RunMethod]:
-    """The methods that these texts name, with their options."""
     return [method.load() for method in RunSpec(methods=tuple(texts)).run_methods]

@@ -54,7 +54,6 @@ class ToyModel(RunModel):
         return make_run(records, header([*drafters], ("gsm8k",), temperatures))
 
     def audited(self, run: Run, effort: Effort, *, is_recheck: bool = False) -> Audit:
-        """The audit of a run of this model."""
         return audit(run, lambda _: self, is_recheck=is_recheck, effort=effort, say=lambda _: None)
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:

@@ -58,17 +58,17 @@ class Clock:
 
 @dataclass(eq=False)
 class VirtualServer:
-    """A server like vLLM, which batches requests. A step's time depends on the number under way."""
+    """A server like vLLM, which batches requests. A step's time depends on the number in flight."""
 
     clock: Clock
     codec: ChatCodec
     generator: np.random.Generator
     step_s: Callable[[int, int], float]
-    """Seconds of a step by draft tokens and requests under way."""
+    """Seconds of a step by draft tokens and requests in flight."""
     accepted: Sequence[float] = ()
     """The chance that a draft token is accepted, by position, if those before it are."""
     table: LoadTable = PLAIN_TABLE
-    """Draft tokens by requests under way."""
+    """Draft tokens by requests in flight."""
     find_share: float = 1.0
     """The share of steps in which the method finds a draft."""
     is_drafting: Callable[[int], bool] = lambda number: True

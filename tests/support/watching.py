@@ -5,8 +5,6 @@ from specbench.types import Record
 
 
 class Watcher(Progress):
-    """A view that keeps the records and methods that it receives."""
-
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.started_methods: list[str] = []

@@ -42,7 +42,7 @@ NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multipl
 
 @pytest.fixture(autouse=True)
 def _no_kernel_has_failed() -> Iterator[None]:
-    """Fail if an operation fell back to torch, since its comparison proves nothing."""
+    """Fail if an operation fell back to torch, since it was then compared with itself."""
     yield
     assert KERNELS.fallbacks == {}
 
@@ -67,7 +67,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_compute_the_same_as_torch(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if IS_INTERPRETED and dtype.itemsize == 2:  # other blocks of attention for many rows alone
+    if IS_INTERPRETED and dtype.itemsize == 2:
+        # In half precision, attention uses other blocks only for many rows.
         monkeypatch.setattr(pick_ops, "TRIED", pick_ops.TRIED[::3])
     assert unsupported_reason(KERNELS, DEVICE, dtype) is None
 

@@ -175,7 +175,7 @@ def test_all_rows_may_share_the_embeddings_of_one_position(ops: NativeOps) -> No
 def test_no_shape_reaches_beyond_its_memory(
     dtype: torch.dtype, compiler: str, tmp_path: Path
 ) -> None:
-    """Products against float64, and attention, under the address and undefined sanitizers."""
+    """Products and attention, under the address and undefined-behaviour sanitizers."""
     source = Path(__file__).with_name("sanitized.c")
     program = tmp_path / "sanitized"
     options = "-g -O1 -std=gnu11 -fno-math-errno -fopenmp -march=native"

@@ -167,8 +167,7 @@ def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     """Let a training continue to its end, and compare its head with that of an undisturbed
     training.
 
-    If `is_log_cut`, the log may have lost lines, since half a line, or a line with another step,
-    does not count.
+    If `is_log_cut`, the log may lack lines: a damaged line does not count.
     """
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err

@@ -61,7 +61,7 @@ def test_weights_caches_and_processes_are_counted(free: dict[str, int]) -> None:
     assert both and both.is_side_by_side and both.free_bytes == 10**12
     files = [folder / "model.safetensors" for folder in (TINY / "target", TINY / "sps")]
     target, sps = (file.stat().st_size for file in files)
-    # vLLM reserves 1 GiB for keys and values on a CPU; weights in float16 files double.
+    # vLLM reserves 1 GiB for keys and values on a CPU; float16 weights double in size.
     counted = both.needed_bytes - 2 * 4 * GB - 2 * 2**30
     assert 2 * target + sps <= counted <= 2 * (2 * target + sps)
     more = arrange(load_engine("vllm"), launches(num_at_once=4096), ())

@@ -45,7 +45,7 @@ PROMPTS = {
 
 
 class Kept:
-    """A log that keeps records, and the number of requests under way when each is written.
+    """A log that keeps records, and the number of requests in flight when each is written.
 
     It raises `error` at its third record.
     """

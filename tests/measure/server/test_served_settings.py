@@ -14,7 +14,7 @@ from tests.measure.server.setups import setup_of
 from tests.measure.server.test_engine_methods import words_of
 
 ROWS = [[1, "num_tokens=3"], [5, "num_tokens=1"], [9, ""]]
-"""Draft tokens by load: 3 from 1 request at once on, 1 from 5 on, and none from 9 on."""
+"""First load, draft tokens: 3 draft tokens at loads 1 to 4, 1 at loads 5 to 8, then none."""
 
 
 def settings_file(

@@ -158,9 +158,9 @@ def test_a_server_without_counts_by_position_has_no_acceptance() -> None:
 @pytest.mark.parametrize(
     ("ratios", "spread", "chosen", "is_tie"),
     [
-        ({0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 0.04, 1, True),  # closer than equal servers
-        ({0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 0.0001, 2, False),  # farther than these
-        ({0: 1.0, 1: 1.22, 2: 1.31, 3: 1.2}, 0.3, 2, False),  # over 2 % slower is worse
+        ({0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 0.04, 1, True),  # less than equal servers differ
+        ({0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 0.0001, 2, False),  # more than equal servers differ
+        ({0: 1.0, 1: 1.22, 2: 1.31, 3: 1.2}, 0.3, 2, False),  # 1 is over 2 % slower
         ({0: 1.0, 1: 0.99, 2: 1.01, 3: 1.0}, 0.04, 0, True),
         ({0: 1.0, 1: 0.9, 2: 0.8, 3: 0.7}, 0.04, 0, False),
     ],
@@ -177,7 +177,7 @@ def test_the_smallest_size_is_chosen_if_equal_servers_differ_by_more(
 @pytest.mark.parametrize(
     ("token_s", "num_tokens_by_load"),
     [
-        # Both sizes are as fast at load 9, on straight lines between the measured loads.
+        # At load 9, both sizes are equally fast by linear interpolation.
         ({1: {1: 2, 17: 12}, 2: {1: 1, 17: 13}}, {1: 2, 8: 2, 10: 1, 17: 1}),
         # At load 9, a token takes 7, 6.25 and 10.5 s with 1, 2 and 3 draft tokens.
         (
