@@ -144,7 +144,7 @@ def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
         ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),
     ],
 )
-def test_the_end_of_a_completion_is_no_rejection(
+def test_the_end_of_a_completion_is_not_a_rejection(
     lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
 ) -> None:
     by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth

@@ -125,7 +125,7 @@ def test_a_server_without_a_clock_needs_enough_arrivals(
     assert math.isnan(seconds) == is_burst
 
 
-def test_an_answer_whose_arrivals_were_not_kept_is_no_burst() -> None:
+def test_an_answer_without_arrival_times_is_not_a_burst() -> None:
     kept = answer("vanilla", gaps_s=())
     assert decode_s(replace(kept, decode_s=3.0)) == [3.0]
 

@@ -48,7 +48,7 @@ def variance_of_mean(speeds: list[float]) -> float:
     return float(logs.var(ddof=1)) / len(logs)
 
 
-def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:
+def test_the_variance_of_a_mean_is_that_of_a_unit_over_their_number() -> None:
     variance = of_mean(np.array([*MEASURED, np.nan]))
     assert variance is not None
     assert variance.degrees == 2

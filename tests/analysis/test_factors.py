@@ -203,7 +203,7 @@ def test_passes_widen_the_interval_of_times_and_not_of_counts() -> None:
     assert noisy[MAT] == calm[MAT]
 
 
-def test_an_interrupted_pass_is_no_unit_of_variance() -> None:
+def test_an_interrupted_pass_is_not_a_unit_of_variance() -> None:
     vanilla = vanilla_rows(keys(num_passes=3))
     method = method_rows(vanilla)
     last = [key for key in method if key.repeat == 2]

@@ -67,7 +67,7 @@ def test_an_outer_clock_that_measured_less_is_named(
     assert named(replace(behind, header=imported)) == []
 
 
-def test_a_pool_is_judged_by_its_times_alone(run: Run) -> None:
+def test_a_pool_is_judged_only_by_its_times(run: Run) -> None:
     pool = Run(run.header, run.records, run_of_repeat=(0,))
     assert named(changed(pool, prompt_tokens=0)) == []
     assert len(named(changed(pool, outer_s=1e-6))) == 1

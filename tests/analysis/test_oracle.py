@@ -133,7 +133,7 @@ def test_speedups_and_latency_are_those_of_the_clock(run: RunMetrics) -> None:
     assert number(latency.per_token.p50) == pytest.approx(PLAIN_STEP_S)
 
 
-def test_the_oracle_agrees_with_vanilla_and_there_is_no_warning(run: RunMetrics) -> None:
+def test_the_oracle_agrees_with_vanilla_without_a_warning(run: RunMetrics) -> None:
     agreement = run.agreements["sps"]
     assert agreement.num_compared == 6
     assert agreement.num_identical == 6

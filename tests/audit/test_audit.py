@@ -113,7 +113,7 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
     assert greedy.status == status
 
 
-def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:
+def test_an_answer_that_stops_early_is_always_a_bug(target: Target) -> None:
     model = toy(target, {"pld": Honest()})
 
     def shorten(answer: Record) -> Record:
@@ -161,7 +161,7 @@ def test_turns_with_different_histories_are_not_compared() -> None:
 
 @pytest.mark.parametrize("method", ["pld", "vanilla"])
 @pytest.mark.parametrize("num_hidden", [1, len(PROMPTS)])
-def test_answers_of_hidden_reasoning_alone_are_not_compared(
+def test_answers_with_only_hidden_reasoning_are_not_compared(
     target: Target, num_hidden: int, method: str
 ) -> None:
     """A server that sends only text may hide all of an answer's tokens."""

@@ -32,7 +32,7 @@ def expected(target: Target, prompt: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_greedy_output_is_that_of_generate(name: str, target: Target, tmp_path: Path) -> None:
+def test_greedy_output_equals_that_of_generate(name: str, target: Target, tmp_path: Path) -> None:
     subject = Subject(target, partial(build, name, target, tmp_path), prompts(), budget=60)
     for prompt in subject.prompts:
         done = subject.complete(subject.drafter, prompt, eos_ids=EOS)

@@ -91,7 +91,7 @@ def test_a_step_has_the_logits_of_a_longer_prompt_and_a_fault_is_found(
     assert max(wrong.values()) > ALLOWED_DIFFERENCES[dtype]
 
 
-def test_figures_are_written_anew_and_wrong_values_fail(
+def test_figures_are_replaced_and_wrong_values_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "contexts.jsonl"

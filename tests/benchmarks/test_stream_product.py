@@ -67,7 +67,7 @@ def drawn(num_rows: int, num_out: int, size: int, dtype: torch.dtype) -> list[Te
 
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("num_rows", [1, 16, 17, 33, 60, 64])
-def test_products_are_those_of_torch(num_rows: int, dtype: torch.dtype) -> None:
+def test_products_equal_torchs(num_rows: int, dtype: torch.dtype) -> None:
     """A tile belongs to one program, to two or to many. Several products run in a row."""
     for num_processors in (3, 40):
         ops = StreamOps(num_processors, SMALL, CPU)

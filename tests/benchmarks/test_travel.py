@@ -71,7 +71,7 @@ def test_the_sum_counts_new_files_and_ignored_ones_that_are_carried(checkout: Pa
     assert text.startswith("70.0 MiB are sent") and "The limit is 64" in text and "aside" in text
 
 
-def test_what_the_suite_does_not_read_is_set_aside_and_put_back(checkout: Path) -> None:
+def test_unread_files_are_set_aside_and_put_back(checkout: Path) -> None:
     before = sizes(checkout)
     set_aside(checkout, UNREAD)
     assert {*sizes(checkout)} == {*before} - {"results/recorded/run/samples.jsonl", "docs/guide.md"}

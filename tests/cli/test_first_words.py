@@ -159,7 +159,7 @@ def _options(options: Any) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", described())
-def test_options_read_from_source_are_those_of_the_method(name: str) -> None:
+def test_options_read_from_source_equal_the_methods(name: str) -> None:
     module = import_module(f"specbench.methods.{name}")
     assert _options(read_options(name)) == _options(module.METHOD.options)
 

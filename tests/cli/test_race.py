@@ -90,7 +90,7 @@ def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> Non
     assert last_text.count("three") == 30
 
 
-def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
+def test_a_replay_shows_the_methods_side_by_side(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The longest answer took 0.04 s, and its replay takes 0.4 s."""

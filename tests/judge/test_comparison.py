@@ -54,7 +54,7 @@ def pld_cell(reference: Run, subject: Run) -> CellPair:
     return compare(reference, subject).cell("pld", 0.0, "gsm8k")
 
 
-def test_the_numbers_of_both_runs_and_their_ratio_are_those_of_the_cell() -> None:
+def test_each_cell_has_both_numbers_and_their_ratio() -> None:
     cell = pld_cell(small(pld=2.0), small(pld=1.0))
     for pair in (cell.tokens_per_s, cell.speedup):
         assert number(pair.reference) == 2.0

@@ -62,7 +62,7 @@ def walked(run: Run, low: int, high: int) -> dict[str, list[int]]:
     return lengths
 
 
-def test_the_ratio_by_position_is_that_of_an_independent_walk() -> None:
+def test_the_ratio_by_position_equals_an_independent_walks() -> None:
     changed = with_records(RUN, less_later)
     explanation = only(explain_runs(changed, RUN))
     document = explained_document([explanation])

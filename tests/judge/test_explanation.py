@@ -413,7 +413,7 @@ def test_all_formats_have_the_factors(tmp_path: Path) -> None:
     assert list(explanation_frame(explanations)["factor"])[:2] == [AVERAGING, COUNTING]
 
 
-def test_the_example_of_the_docs_is_what_is_printed() -> None:
+def test_the_example_of_the_docs_is_up_to_date() -> None:
     page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     example = re.search(r"<!-- explained: (\S+) (\S+) (\S+) -->\n```text\n(.*?)\n```", page, re.S)
     assert example
@@ -423,7 +423,7 @@ def test_the_example_of_the_docs_is_what_is_printed() -> None:
     assert [line.rstrip() for line in text.splitlines()] == example[4].splitlines()
 
 
-def test_the_example_of_the_readme_is_the_beginning_of_what_is_printed() -> None:
+def test_the_example_of_the_readme_is_up_to_date() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     example = re.search(
         r"<!-- explained: (\S+) (\S+) -->\n```text\n(.*?)\n```\n<!-- /explained -->", page, re.S

@@ -226,7 +226,7 @@ def test_a_run_passes_all_checks_against_itself() -> None:
     assert {"PLD, T=0", "PLD, T=1"} <= sampled_labels
 
 
-def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
+def test_a_failure_names_the_change_and_the_allowed_one() -> None:
     gate = check(with_header(slower(RUN, {"pld": 1.1}), id="new"), RUN)
     failure = gate.failures[0]
     assert number(failure.value) == pytest.approx(0.1)
@@ -286,7 +286,7 @@ def test_speed_is_checked_only_on_the_baselines_machine_by_default(
         assert "not checked: another machine: Example CPU 9000, threads: 2 in" in notes(gate)
 
 
-def test_cells_of_the_new_run_alone_are_not_checked() -> None:
+def test_cells_that_only_the_new_run_has_are_not_checked() -> None:
     more = full_run(methods=(*EVERYBODY, "medusa"))
     old_records = [record for record in more.records if record.key.method != "medusa"]
     old = make_run(old_records, RUN.header)

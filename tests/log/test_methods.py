@@ -30,7 +30,7 @@ def method(options: dict[str, Any], paper: dict[str, Any], source: str = "auto")
         ({"tree": "/home/me/trees/small.json"}, {"tree": "big"}, "tree=small.json; paper: big"),
     ],
 )  # fmt: skip
-def test_the_size_of_a_draft_is_reported_beside_the_papers(
+def test_the_size_of_a_draft_is_shown_beside_the_papers(
     options: dict[str, Any], paper: dict[str, Any], text: str
 ) -> None:
     assert method(options, paper).settings_text == text

@@ -155,7 +155,7 @@ def test_gpu_memory_is_that_of_the_listed_processes() -> None:
 @pytest.mark.parametrize(
     ("name", "pid", "expected"), [("vllm", 77, 77), ("docker-proxy", 77, 0), ("python", None, 0)]
 )
-def test_the_process_at_a_port_is_the_server_and_not_what_forwards_to_it(
+def test_a_process_that_forwards_a_port_is_not_the_server(
     name: str, pid: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = [

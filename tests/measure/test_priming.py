@@ -48,7 +48,7 @@ def test_a_request_is_primed_by_its_own_method() -> None:
 
 
 @pytest.mark.parametrize("name", ["sps", "recycling", "eagle3"])
-def test_tokens_and_steps_are_those_of_an_unprimed_completion(name: str, tmp_path: Path) -> None:
+def test_priming_does_not_change_tokens_and_steps(name: str, tmp_path: Path) -> None:
     """The contract of every method tests that a prompt leaves no state."""
     target = Target(random_llama(layers=8))
     with engine_backend(target, {name: build(name, target, tmp_path)}) as backend:
@@ -71,7 +71,7 @@ def test_priming_prefills_the_draft_model(tmp_path: Path) -> None:
     assert [len(call.args[0]) for call in prefill.mock_calls] == [len(prompts()[1]) + 1]
 
 
-def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
+def test_the_garbage_collector_skips_loaded_objects() -> None:
     """Otherwise a search through all objects could take a fifth of a second in any sample."""
     target = Target(random_llama())
     gc.unfreeze()  # what earlier commands froze
@@ -81,7 +81,7 @@ def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_an_error_of_the_capture_alone_is_a_warning(tmp_path: Path) -> None:
+def test_only_errors_of_the_capture_become_warnings(tmp_path: Path) -> None:
     target = Target(random_llama(), Graphs(TraceRecorder()))
     drafter = build("vanilla", target, tmp_path)
     with (

@@ -64,7 +64,7 @@ def test_a_sample_is_one_plain_line(sample: Record, line: str) -> None:
     assert line in shown(stream)
 
 
-def test_the_time_left_is_shown_however_long_a_sample_takes(
+def test_the_time_left_is_shown_even_during_a_long_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rich's own estimate forgets a sample after half a minute."""

@@ -205,7 +205,7 @@ def test_prefill_and_decoding_have_their_own_threads(
             assert done.wall_s <= (done.outer_s or 0.0) < 1000.0
 
 
-def test_the_users_number_overrides_that_of_the_resumed_run(
+def test_the_users_number_overrides_the_resumed_runs(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = random_target()

@@ -42,9 +42,7 @@ def layer_ids(layout: Layout) -> tuple[int, ...]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_head_of_every_layout_drafts_as_defined(name: str, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
     tensors = make_head(target(), layout)
     folder = write_layout(target(), layout, tensors, tmp_path)

@@ -86,7 +86,7 @@ UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
         (UNBIASED, (1, 6, 7), None),  # the match ends its text
     ],
 )
-def test_what_is_drafted_after_a_text(
+def test_a_method_drafts_the_expected_tokens_after_a_text(
     spelling: str, text: tuple[int, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
 ) -> None:
     """`expected` is None if SAM-Decoding leaves the step to the other method.

@@ -278,7 +278,7 @@ def test_a_containers_limit_counts_before_the_machines_memory(
     assert free_bytes("cpu") > 5000
 
 
-def test_the_free_memory_is_that_of_the_named_gpus(
+def test_only_the_memory_of_named_gpus_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch

@@ -43,7 +43,7 @@ def plan_of(folder: Path, *turns: list[str], template: str = "auto") -> Plan:
 
 
 @pytest.mark.parametrize("name", [*FULL, *LIMITED])
-def test_the_rows_are_those_of_the_loaded_embedding(name: str, tmp_path: Path) -> None:
+def test_the_rows_match_the_loaded_embedding(name: str, tmp_path: Path) -> None:
     model = random_of(config_of(name))
     model.save_pretrained(tmp_path)
     assert embedding_rows(tmp_path) == model.get_input_embeddings().weight.shape[0]

@@ -87,7 +87,7 @@ def completions(name: str, datastore: Path) -> list[Completion]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_tokens_and_mean_accepted_tokens_are_those_of_the_official_code(
+def test_tokens_and_mean_accepted_tokens_match_the_official_code(
     name: str, datastore: Path
 ) -> None:
     """Lookahead may accept more, because the official match counter stops a token early."""

@@ -80,7 +80,7 @@ def to_eos(token_ids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_tokens_of_every_step_are_those_of_the_official_code(name: str) -> None:
+def test_the_tokens_of_every_step_match_the_official_code(name: str) -> None:
     for done, golden in zip(completions(name), load_golden(name), strict=True):
         our_ids, official_ids = to_eos(list(done.token_ids)), to_eos(golden.output_ids)
         count = min(len(our_ids), len(official_ids))
@@ -100,7 +100,7 @@ def test_the_tokens_of_every_step_are_those_of_the_official_code(name: str) -> N
     ["medusa", "eagle", "eagle2", "eagle2_d5", "eagle2_t24k4d3",
      "eagle3", "eagle3_d5", "eagle3_t24k4d3"],
 )  # fmt: skip
-def test_the_first_trees_are_those_of_the_official_code_node_for_node(name: str) -> None:
+def test_the_first_trees_equal_the_official_ones(name: str) -> None:
     golden = json.loads((FOLDER / "golden" / f"{name}_trees.json").read_text())
     prompts = dict(zip((row.id for row in load_golden("vanilla")), prompt_ids(), strict=True))
     for id, steps in golden.items():

@@ -54,7 +54,7 @@ def test_every_method_is_lossless(tmp_path: Path) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-def test_the_converted_weights_are_those_of_the_file(file: Path) -> None:
+def test_the_converted_weights_equal_those_of_the_file(file: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     folder = resolve_model(CARD, offline=True)

@@ -101,7 +101,7 @@ def test_names_are_escaped() -> None:
     assert "'my &lt;model&gt;; rm -r'" in text
 
 
-def test_published_values_stand_beside_ours_with_their_source() -> None:
+def test_published_values_are_shown_beside_ours() -> None:
     model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
     run = full_run(("vanilla", "eagle2"), ("mt_bench",), model=model)
     text = page(run)

@@ -66,7 +66,7 @@ def test_rules_for_the_same_speedup_have_labels() -> None:
     assert speedups["SafeAILab/EAGLE, EAGLE's formula, with idx as the baseline's tokens"] == 3.009
 
 
-def test_a_published_mean_is_that_of_its_tasks() -> None:
+def test_a_published_mean_equals_that_of_its_tasks() -> None:
     rows: defaultdict[tuple[object, ...], dict[str, PublishedValue]] = defaultdict(dict)
     for v in published_values():
         key = (v.publication.key, v.table.title, v.model, v.method, v.temperature)

@@ -54,7 +54,7 @@ def drawn(seed: int) -> LoadTable:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_table_is_the_same_in_every_form(seed: int) -> None:
+def test_a_table_is_the_same_in_every_format(seed: int) -> None:
     table = drawn(seed)
     numbers = [table.at(load) for load in LOADS]
     rows = table.vllm_rows()

@@ -43,9 +43,7 @@ SHA256 = {
 
 
 @pytest.mark.parametrize(("family", "expected"), SHA256.items())
-def test_every_family_is_byte_for_byte_what_the_shipped_models_learned(
-    family: str, expected: str
-) -> None:
+def test_every_family_equals_what_the_shipped_models_learned(family: str, expected: str) -> None:
     digest, rng = hashlib.sha256(), random.Random(0)
     for _ in range(2000):
         dialogue = sample(family, rng)
@@ -54,7 +52,7 @@ def test_every_family_is_byte_for_byte_what_the_shipped_models_learned(
     assert digest.hexdigest() == expected
 
 
-def test_the_mixed_stream_is_what_the_shipped_models_learned() -> None:
+def test_the_mixed_stream_equals_what_the_shipped_models_learned() -> None:
     digest = hashlib.sha256()
     for dialogue in islice(stream(seed=1), 300):
         digest.update(repr(dialogue).encode())

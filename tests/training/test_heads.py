@@ -126,7 +126,7 @@ def test_the_files_have_the_official_format(
 
 
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn", "dynamic", "longrope"])
-def test_a_head_scales_rotary_positions_by_its_targets_constants_alone(kind: str) -> None:
+def test_only_the_targets_constants_scale_rotary_positions(kind: str) -> None:
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     scaling = {**SCALING, **factors, "rope_type": kind}
     config = config_of("llama", rope_parameters={**scaling, "partial_rotary_factor": 1.0})

@@ -62,7 +62,7 @@ def text(tmp_path_factory: pytest.TempPathFactory, codec: ChatCodec, small: None
     return path
 
 
-def test_answers_are_those_of_the_model_after_its_template(text: Path, codec: ChatCodec) -> None:
+def test_answers_equal_the_models_after_its_template(text: Path, codec: ChatCodec) -> None:
     target = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu"))
     for row in rows(text):
         prompt = codec.render([{"role": "user", "content": row["request"]}])

@@ -116,7 +116,7 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mtp", "peagle"])
-def test_expected_steps_of_a_drawn_chain_are_those_of_many_runs(name: str, tmp_path: Path) -> None:
+def test_expected_steps_of_a_drawn_chain_match_many_runs(name: str, tmp_path: Path) -> None:
     num_seeds = 60
     target, drafter = chain(name, tmp_path, 7)
     like = profile("tiny", "pld", **VALUES | {"limit": 1}).header

@@ -120,7 +120,7 @@ def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     assert user_folder().is_absolute()
 
 
-def test_code_is_compiled_although_its_folder_cannot_be_written(tmp_path: Path) -> None:
+def test_code_is_compiled_even_if_its_folder_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert native_ops(torch.float32, file / "libraries").name.startswith("native code (")

@@ -76,7 +76,7 @@ def test_a_line_that_no_file_can_give_is_refused(
     ("refuse", "word"),
     [(lambda run: merged([run, run]), "merged"), (lambda run: Run.pooled([run]), "pooled")],
 )
-def test_merging_or_pooling_an_imported_run_is_refused_with_one_message(
+def test_merging_or_pooling_an_imported_run_is_refused(
     refuse: Callable[[Run], object], word: str, run: Run
 ) -> None:
     with pytest.raises(UserError, match=f"is an imported run .* cannot be {word}"):

@@ -62,7 +62,7 @@ def runs_of(name: str) -> list[Run]:
 
 @needs_published
 @pytest.mark.parametrize("name", ["eagle_70b", "medusa", "specdecode_bench", "consumer_gpus"])
-def test_the_figures_of_answers_are_those_of_convert(name: str, tmp_path: Path) -> None:
+def test_the_figures_of_answers_equal_those_of_convert(name: str, tmp_path: Path) -> None:
     for path in write_figures(runs_of(name), tmp_path / name):
         assert path.read_bytes() == (TABLES / path.name).read_bytes()
 
@@ -77,7 +77,9 @@ def test_the_figures_of_answers_are_those_of_convert(name: str, tmp_path: Path) 
         ("vllm_study", "vllm-sglang-study/*.json"),
     ],
 )
-def test_the_cells_of_totals_are_those_of_convert(name: str, pattern: str, tmp_path: Path) -> None:
+def test_the_cells_of_totals_equal_those_of_convert(
+    name: str, pattern: str, tmp_path: Path
+) -> None:
     sources = [read_source(path) for path in sorted(PUBLISHED.glob(pattern))]
     mapping = table_mapping(sources[0], None)
     assert mapping

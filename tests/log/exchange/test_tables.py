@@ -37,7 +37,7 @@ def table_of(*paths: Path) -> ImportedTable:
 
 
 @needs_published
-def test_specforges_best_settings_are_those_of_its_dashboard() -> None:
+def test_specforges_best_settings_match_its_dashboard() -> None:
     table = table_of(published("specforge/data.json"))
     assert len(table.cells) == 740
     best: dict[tuple[str, str], dict[str, Any]] = {}
@@ -56,7 +56,7 @@ def test_specforges_best_settings_are_those_of_its_dashboard() -> None:
 
 
 @needs_published
-def test_draftbenchs_speedups_are_not_those_of_its_readme() -> None:
+def test_draftbenchs_speedups_differ_from_its_readmes() -> None:
     cells = table_of(published("draftbench/qwen25-72b.json")).cells
     for target, slowest, fastest in (("72B Q8_0", 6.45, 19.33), ("72B Q4_K_M", 9.36, 18.74)):
         rates = {cell["method"]: cell["tokens_per_s"] for cell in cells if cell["model"] == target}

@@ -249,6 +249,6 @@ def test_sglang_gets_chains_and_trees() -> None:
         (MethodChoice("vanilla"), "No method to tune is named"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(choice: MethodChoice, message: str) -> None:
+def test_untunable_methods_are_refused(choice: MethodChoice, message: str) -> None:
     with pytest.raises(UserError, match=message):
         tuned_methods([choice], load_engine("vllm"))
