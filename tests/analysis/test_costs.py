@@ -156,8 +156,7 @@ def test_vanilla_above_the_measured_bandwidth_leaves_no_bound(
 def test_the_reading_speed_of_a_step_is_its_bytes_over_its_time() -> None:
     header = RooflineHeader(**{**MEASURED, "nominal_bytes_per_s": 4000.0})
     roofline = read_roofline(header, [])
-    records = [record("eagle", accept_lengths=(2, 2), decode_s=0.5)]
-    table = make_table(records)
+    table = make_table([record("eagle", accept_lengths=(2, 2), decode_s=0.5)])
     key = CellKey("eagle", 0.0, POOLED)
     rows = rows_by_cell(table.frame)[key]
     cost_of_eagle = measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED), roofline)

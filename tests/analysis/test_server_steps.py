@@ -115,8 +115,7 @@ def test_steps_follow_from_the_counts_of_a_server(
 ) -> None:
     metrics = measured(of_counts(counts, stop, **counters))
     num_tokens = 10 * len(counts)
-    mat = number(metrics.pooled("sps", 0.0).mat)
-    assert mat == pytest.approx(num_tokens / steps)
+    assert number(metrics.pooled("sps", 0.0).mat) == pytest.approx(num_tokens / steps)
     least_mat = number(metrics.serving["sps", 0.0].least_mat)
     assert least_mat == pytest.approx(num_tokens / least)
 
@@ -155,8 +154,7 @@ def test_recorded_engines_have_the_steps_that_they_counted(
     name: str, mats: dict[str, float]
 ) -> None:
     """llama.cpp counts a draft per step: 954 for sps, 745 for EAGLE-3."""
-    recorded = read_run(RECORDED / name)
-    metrics = measured(recorded.at(ONE))
+    metrics = measured(read_run(RECORDED / name).at(ONE))
     mats_seen = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}
     assert mats_seen == mats
     warned = [warning for warning in warnings(metrics) if "drafted 45 tokens" in warning.text]

@@ -64,8 +64,7 @@ def run(
 
 @pytest.mark.parametrize("gain", [0.0, 0.2])
 def test_a_steady_run_and_one_that_gets_faster_raise_no_warning(gain: float) -> None:
-    metrics = run(lambda method, place: 1.2 - gain * (place % 80) / 80)
-    assert metrics.warnings == ()
+    assert run(lambda method, place: 1.2 - gain * (place % 80) / 80).warnings == ()
 
 
 @pytest.mark.parametrize("has_clocks", [False, True])
@@ -92,8 +91,7 @@ def test_speedups_of_means_are_compared_with_medians() -> None:
         is_fifth = place // 2 % 5 == 0
         return 3.0 if method == "pld" and is_fifth else 1.0
 
-    metrics = run(pace)
-    (warning,) = warnings_of(metrics, "disagreement")
+    (warning,) = warnings_of(run(pace), "disagreement")
     assert {cell["task"] for cell in warning.numbers["cells"]} == {"gsm8k", "alpaca"}
     for cell in warning.numbers["cells"]:
         assert cell["method"] == "pld"
@@ -101,11 +99,9 @@ def test_speedups_of_means_are_compared_with_medians() -> None:
 
 
 def test_tasks_with_too_few_samples_are_counted() -> None:
-    of_three = run(lambda *_: 1.0, num_samples=3)
-    (few,) = warnings_of(of_three, "few_samples")
+    (few,) = warnings_of(run(lambda *_: 1.0, num_samples=3), "few_samples")
     assert few.numbers == {"tasks": [], "bare": 3, "few": None, "methods": [], "needed": 6}
-    of_four = run(lambda *_: 1.0, num_samples=4)
-    (few,) = warnings_of(of_four, "few_samples")
+    (few,) = warnings_of(run(lambda *_: 1.0, num_samples=4), "few_samples")
     assert few.numbers == {"tasks": [], "bare": None, "few": 4, "methods": [], "needed": 6}
 
 

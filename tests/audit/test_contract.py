@@ -190,8 +190,7 @@ def test_known_answers_to_a_third_of_the_prompts_are_found(num_known: int) -> No
         task_prompts=task_prompts,
         unseen_prompts=unknown,
     )
-    result = run_contract("m", tested, contract=[checks.recall])
-    mean, pairs = result.tests[-2:]
+    mean, pairs = run_contract("m", tested, contract=[checks.recall]).tests[-2:]
     assert mean.effect < 2.0 and not mean.is_failed
     assert pairs.effect == pytest.approx(num_known, abs=1) and pairs.is_failed == bool(num_known)
 

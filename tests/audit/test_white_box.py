@@ -87,8 +87,7 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
 
 def test_logits_are_audited_even_if_every_answer_is_vanillas() -> None:
     """If a model is sure of its tokens, wrong logits of a branch change hardly any greedy token."""
-    bug = planted("stale keys in one layer")
-    target = bug.target(MODEL)
+    target = planted("stale keys in one layer").target(MODEL)
     (greedy,) = audited(target, NoisyTarget(target), 0.0)
     assert "deviation" in {test.name for test in greedy.failures}
 

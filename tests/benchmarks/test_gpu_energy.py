@@ -42,8 +42,7 @@ def test_a_resumed_run_keeps_the_energy_of_each_method(
 
     def run() -> Run:
         assert row.spec
-        plan = make_plan(row.spec, is_offline=True)
-        return run_plan(plan, tmp_path, Watcher(), given=())
+        return run_plan(make_plan(row.spec, is_offline=True), tmp_path, Watcher(), given=())
 
     header = run().header
     assert [energy.method for energy in header.energy] == [*METERED]

@@ -70,8 +70,7 @@ def logits_for(best: list[int], vocab: int = 10) -> Tensor:
 
 def judged(draft: DraftTree, best: list[int]) -> Verdict:
     """The lossless rule's verdict, where `best` are the target's best tokens after the nodes."""
-    logits = logits_for(best)
-    return Verdict.read(lossless(draft, logits, sampler()))
+    return Verdict.read(lossless(draft, logits_for(best), sampler()))
 
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
@@ -86,8 +85,7 @@ def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
 
 def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
     draft = tree(tokens=[1, 4, 3], parents=[0, 0, 1])
-    verdict = judged(draft, best=[2, 3, 7])
-    assert verdict.token_ids == (2,)
+    assert judged(draft, best=[2, 3, 7]).token_ids == (2,)
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
@@ -99,8 +97,7 @@ def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
 
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
     draft = tree(tokens=[1, 2, 2], parents=[0, 0, 0])
-    verdict = judged(draft, best=[2, 5, 6])
-    assert verdict.path == (0, 1)
+    assert judged(draft, best=[2, 5, 6]).path == (0, 1)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
@@ -159,5 +156,4 @@ def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(1, 32000, generator=generator).bfloat16()
     probs = sampler(1.0).probs(logits)
-    total = probs.sum().item()
-    assert total == pytest.approx(1, abs=1e-5)
+    assert probs.sum().item() == pytest.approx(1, abs=1e-5)

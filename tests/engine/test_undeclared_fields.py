@@ -112,8 +112,7 @@ def test_a_fault_of_a_tested_class_with_such_a_field_is_refused(
 
 def test_the_cap_that_gemma_3_with_images_ignores_is_ignored() -> None:
     text = {**config_of("gemma3").text_config.to_dict(), "final_logit_softcapping": 2.0}
-    model = random_of(config_of("gemma3", text_config=text))
-    assert tree_fault(Target(model)) is None
+    assert tree_fault(Target(random_of(config_of("gemma3", text_config=text)))) is None
 
 
 def test_attention_to_later_tokens_is_refused(tmp_path: Path) -> None:

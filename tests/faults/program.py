@@ -94,8 +94,7 @@ def check_message(error: UserError) -> None:
 @cache
 def model_folder() -> Path:
     """A small model, saved once per process."""
-    folder = Path(tempfile.mkdtemp(prefix="fault-model-"))
-    return save_checkpoint(folder / "model")
+    return save_checkpoint(Path(tempfile.mkdtemp(prefix="fault-model-")) / "model")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -28,8 +28,7 @@ def gate(
     allowed: Allowed = ALLOWED,
 ) -> CheckedRun:
     first, *more = [simulator.run(1000 * seed + number) for number in range(1, 6)]
-    run = simulator.run(1000 * seed, slowdowns)
-    return check(run, first, allowed, more=more)
+    return check(simulator.run(1000 * seed, slowdowns), first, allowed, more=more)
 
 
 def speed_checks(checked: CheckedRun) -> list[Check]:

@@ -115,8 +115,7 @@ def test_the_mean_is_over_tasks_and_pooled_joins_them() -> None:
         assert mean_speed == pytest.approx(sum(speeds) / 2)
     assert mean.num_samples == 16
     speedup = compared.cell("pld", 0.0, POOLED).speedup
-    measured = measure(other).pooled("pld", 0.0)
-    assert number(speedup.subject) == number(measured.speedup)
+    assert number(speedup.subject) == number(measure(other).pooled("pld", 0.0).speedup)
 
 
 def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
@@ -378,8 +377,7 @@ def test_a_cross_comparison_is_one_sentence_about_two_machines() -> None:
 
 
 def test_each_run_is_compared_with_the_first() -> None:
-    runs = [RUN, new({"pld": 1.1}), with_header(RUN, id="third")]
-    text = shown(compare_runs(runs))
+    text = shown(compare_runs([RUN, new({"pld": 1.1}), with_header(RUN, id="third")]))
     assert "B against A, Temperature=0" in text
     assert "C against A, Temperature=0" in text
     assert text.index("A  old") < text.index("B  new") < text.index("C  third")

@@ -64,8 +64,7 @@ def walked(run: Run, low: int, high: int) -> dict[str, list[int]]:
 
 def test_the_ratio_by_position_equals_an_independent_walks() -> None:
     changed = with_records(RUN, less_later)
-    explanation = only(explain_runs(changed, RUN))
-    document = explained_document([explanation])
+    document = explained_document([only(explain_runs(changed, RUN))])
     rows = {row["factor"]: row for row in document.explanations[0]["by_place"]}
     for low, high in ((0, 32), (32, 64), (64, 128)):
         sides = [walked(run, low, high) for run in (changed, RUN)]

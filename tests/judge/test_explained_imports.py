@@ -197,8 +197,7 @@ def test_without_times_only_mat_is_explained(tmp_path: Path) -> None:
         for number in range(1, 7)
     ]
     path = write_lines(tmp_path / "p.jsonl", *lines)
-    explanations = explain_runs(imported(tmp_path, f"p={path}"))
-    rendered = explained_document(explanations)
+    rendered = explained_document(explain_runs(imported(tmp_path, f"p={path}")))
     document = json.loads(render_explanation(rendered, "json"))["explanations"][0]
     assert document["ratio"] is None and document["remainder"] is None
     assert [row["factor"] for row in document["factors"]] == [MAT]

@@ -83,8 +83,7 @@ def test_only_repeated_prompts_are_further_passes() -> None:
         ("gsm8k/3", "second"): 0,
     }
     assert joined.header.spec.values.repeats == 2
-    metrics = measure(joined, Bootstrap(50))
-    assert metrics.pooled("pld", 0.0).num_pairs == 5
+    assert measure(joined, Bootstrap(50)).pooled("pld", 0.0).num_pairs == 5
 
 
 def test_merged_workers_keep_distinct_names() -> None:
@@ -108,8 +107,7 @@ def test_a_merge_of_a_merge_keeps_the_first_origins() -> None:
 
 
 def test_another_machine_is_merged_and_named() -> None:
-    other = run_of([3], "second", environment__cpu__model="Small CPU")
-    joined = merged([FIRST, other])
+    joined = merged([FIRST, run_of([3], "second", environment__cpu__model="Small CPU")])
     assert any("machine: Example CPU 9000" in text for text in joined.header.warnings)
     assert joined.header.origins[1].environment.cpu.model == "Small CPU"
     assert "Example CPU 9000" in joined.header.device_phrase

@@ -77,8 +77,7 @@ def test_the_blocks_size_follows_the_cache_and_the_weights(
 
 
 def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
-    target = random_target()
-    traffic = measure_traffic(target)
+    traffic = measure_traffic(random_target())
     assert traffic.bandwidth_bytes_per_s > 1e8
     assert traffic.block_bytes == block_bytes(CPU, traffic.target_bytes)
     assert (

@@ -100,8 +100,7 @@ def test_without_a_counter_there_is_no_energy() -> None:
 @pytest.mark.parametrize("code", [MISSING, "NVML_ERROR_NO_PERMISSION"])
 def test_values_without_support_or_permission_are_missing(code: str) -> None:
     questions = [name for name in FakeNvml().answers if not name.endswith("UUID")]
-    nvml = FakeNvml(**dict.fromkeys(questions, code))
-    card = sampled(nvml)
+    card = sampled(FakeNvml(**dict.fromkeys(questions, code)))
     use = card.describe()
     assert use.num_samples == 50
     assert (use.power_w, use.temperature_c, use.percent_busy_before) == (None,) * 3

@@ -125,8 +125,7 @@ def test_a_broken_config_is_refused(content: str, target: Target, tmp_path: Path
 def test_a_config_that_contradicts_the_tensors_is_refused(
     name: str, value: dict[str, Any], target: Target, tmp_path: Path
 ) -> None:
-    folder = MAKERS[name](target, tmp_path, **value)
-    assert_refused(name, target, folder)
+    assert_refused(name, target, MAKERS[name](target, tmp_path, **value))
 
 
 def test_an_empty_folder_is_refused_with_the_missing_file(

@@ -116,7 +116,6 @@ def test_sam_is_lossless_with_a_datastore(tmp_path: Path) -> None:
     vanilla = decode(target, build("vanilla", target, tmp_path), request)
     start_of_answer = list(vanilla.token_ids[:30])
     path = stored(tmp_path, [start_of_answer, [1, 2, 3]])
-    drafter = built("sam:threshold=2,bias=0", path)
-    done = decode(target, drafter, request)
+    done = decode(target, built("sam:threshold=2,bias=0", path), request)
     assert done.token_ids == vanilla.token_ids
     assert max(done.accept_lengths) > 15

@@ -97,8 +97,7 @@ def test_greedy_output_is_the_targets_own(method: str, target_name: str, tmp_pat
     target = target_of(target_name)
     drafter = build(method, target, tmp_path)
     for prompt in prompts_of(target_name):
-        done = complete(target, drafter, prompt)
-        assert list(done.token_ids) == greedy(target_name, prompt)
+        assert list(complete(target, drafter, prompt).token_ids) == greedy(target_name, prompt)
 
 
 @pytest.mark.parametrize(("method", "maker_args", "options"), VARIANTS, ids=str)
@@ -108,8 +107,7 @@ def test_greedy_output_is_the_targets_own_for_every_kind_of_head(
     target = target_of("grouped")
     drafter = build(method, target, tmp_path, maker_args, **options)
     for prompt in prompts_of("grouped"):
-        done = complete(target, drafter, prompt)
-        assert list(done.token_ids) == greedy("grouped", prompt)
+        assert list(complete(target, drafter, prompt).token_ids) == greedy("grouped", prompt)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +189,7 @@ def test_every_draft_equals_that_of_a_fresh_drafter(method: str, tmp_path: Path)
     fresh = build(method, target, tmp_path, maker_args, **options)
     for text, tokens in recording.drafts:
         state = started(fresh, target, list(text))
-        draft = fresh.propose(state)
-        assert draft.tokens[1:].tolist() == tokens
+        assert fresh.propose(state).tokens[1:].tolist() == tokens
 
 
 @torch.inference_mode()
@@ -241,8 +238,7 @@ def test_a_proposal_waits_for_nothing(
     maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
     drafter: Any = build(method, target, tmp_path, maker_args)
     drafter.propose = capture(drafter.propose, monkeypatch)
-    done = decode(target, drafter, Request(prompts()[1], 12, sampling))
-    assert done.num_tokens == 12
+    assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
 
 
 def test_the_check_finds_operations_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:

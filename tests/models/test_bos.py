@@ -22,8 +22,7 @@ CHAT: list[Message] = [
 
 def adding(*front: str, names_bos: bool = False) -> PreTrainedTokenizerBase:
     """A tokenizer that puts tokens in front of each text."""
-    tokenizer = make_tokenizer(extra=front)
-    backend = tokenizer.backend_tokenizer
+    backend = make_tokenizer(extra=front).backend_tokenizer
     ids = [(token, backend.token_to_id(token)) for token in front]
     backend.post_processor = processors.TemplateProcessing(
         single=" ".join([*front, "$A"]), special_tokens=ids

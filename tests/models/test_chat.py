@@ -85,8 +85,7 @@ def test_a_prompt_begins_with_as_many_bos_as_the_tokenizer_puts_there(
 
 @pytest.mark.parametrize("start", ["", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"])
 def test_bos_comes_once_whether_template_or_tokenizer_or_both_write_it(start: str) -> None:
-    tokenizer = make_tokenizer()
-    ids = render(Template("tokenizer", start + OWN), tokenizer, TWO_TURNS)
+    ids = render(Template("tokenizer", start + OWN), make_tokenizer(), TWO_TURNS)
     assert ids.count(1) == 1
     assert ids[0] == 1
 

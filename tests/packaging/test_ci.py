@@ -23,8 +23,7 @@ CLASSIFIER = "Programming Language :: Python :: 3."
 
 def steps_of(file: str) -> tuple[dict[str, Any], list[str]]:
     """The jobs of a workflow, and the commands of all jobs."""
-    workflow = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
-    jobs = workflow["jobs"]
+    jobs = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     return jobs, [step["run"] for step in steps if "run" in step]
 

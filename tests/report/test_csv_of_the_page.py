@@ -97,8 +97,7 @@ def _is_number(field: str) -> bool:
 
 def test_columns_are_added_at_the_end_and_none_is_renamed() -> None:
     """The columns up to `mat_all_steps` are those that other programs read."""
-    report = report_of("full_run")
-    columns = [*lines_of(report)[0]]
+    columns = [*lines_of(report_of("full_run"))[0]]
     last = columns.index("mat_all_steps")
     assert columns[:3] == ["run", "model", "weights"]
     assert columns[last - 2 : last] == ["joules_per_token", "peak_memory_bytes"]

@@ -61,8 +61,7 @@ def reported(*runs: Run) -> Report:
 def test_a_run_without_some_tasks_has_no_mean() -> None:
     every = full_run(METHODS)
     some = with_header(full_run(METHODS, FEW), id="some")
-    report = reported(every, some)
-    whole, partial = report.blocks[0].runs
+    whole, partial = reported(every, some).blocks[0].runs
     assert all(method.overall.partial is None for method in whole.methods)
     for method in partial.methods:
         mean = method.tasks[-1]
@@ -204,8 +203,7 @@ def with_categories(arithmetic: Arithmetic = "ours") -> Report:
 
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 def test_a_category_is_measured_like_a_task(arithmetic: Arithmetic) -> None:
-    report = with_categories(arithmetic)
-    (source,) = report.sources
+    (source,) = with_categories(arithmetic).sources
     categories = source.categories
     assert categories is not None
     assert categories.tasks == ("mt_bench / writing", "mt_bench / math")

@@ -129,8 +129,7 @@ class Methods(HTMLParser):
 def test_a_page_has_one_order_of_methods(sort: Sort, in_order: list[str]) -> None:
     run = full_run(("vanilla", "pld", "eagle2", "sps"), num_samples=3)
     report = make_report(run, Bootstrap(50), sort)
-    text = render(report, "html")
-    tables = Methods(text).tables
+    tables = Methods(render(report, "html")).tables
     assert len(tables) >= 5
     for names in tables:
         assert names == [name for name in in_order if name in names]

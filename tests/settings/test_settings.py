@@ -307,8 +307,7 @@ def test_a_static_tree_is_identified_by_its_paths(tmp_path: Path) -> None:
 
 def test_a_tree_that_is_given_as_paths_has_a_short_name(tmp_path: Path) -> None:
     texts = ["medusa:tree=[[0], [0, 0], [1]],nodes=3,pld", "medusa:tree=mc_sim_7b_63|4x2"]
-    methods = parse_methods(texts)
-    inline, pld, *swept = methods
+    inline, pld, *swept = parse_methods(texts)
     assert pld.label == "pld" and [method.options.tree for method in swept] == [
         "mc_sim_7b_63",
         "4x2",

@@ -222,8 +222,7 @@ def serving(stub: S) -> Iterator[S]:
     async def serve() -> None:
         runner = web.AppRunner(stub.app(), shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
         stub.root = f"http://127.0.0.1:{port}"
         stop = asyncio.Event()

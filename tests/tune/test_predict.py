@@ -215,8 +215,7 @@ def test_a_curve_is_shown_and_a_newer_one_refused(profiled: Profile, tmp_path: P
     assert plot and "The best is" in plot.alt and plot.images.png
     assert cost_curve(curve).images.svg
     assert heat_map(predict(profiled, curve, [SPS])) is None
-    newer = msgspec.structs.replace(curve, schema=2)
-    newer.write(tmp_path / "newer")
+    msgspec.structs.replace(curve, schema=2).write(tmp_path / "newer")
     with pytest.raises(UserError, match="schema 2, newer than 1"):
         read_curve(tmp_path / "newer")
     with pytest.raises(UserError, match="holds no cost curve"):

@@ -252,8 +252,7 @@ def test_replayed_graphs_draft_what_eager_steps_draft(
     for prompt in prompts()[:2]:
         request, drafts = Request(prompt, 30), []
         for target in (Target(deepcopy(model)), Target(deepcopy(model), graphs)):
-            vanilla = build("vanilla", target, tmp_path)
-            done = decode(target, vanilla, request)
+            done = decode(target, build("vanilla", target, tmp_path), request)
             drafters = {method: build(method, target, tmp_path, **given)}
             answer = recorded_answer("a prompt", target, drafters, request, done)
             assert answer is not None

@@ -56,8 +56,7 @@ def choices(home: Path) -> list[Choice]:
 def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_other(
     home: Path, choices: list[Choice]
 ) -> None:
-    stored = read_profile(home / "tune" / "profile")
-    first, second = halves(stored)
+    first, second = halves(read_profile(home / "tune" / "profile"))
     assert len(first) == len(second) == 2 and not first & second
     run = read_run(home / "tune" / "run")
     assert {f"gsm8k/{record.key.sample_id}/0" for record in run.records} == second
@@ -191,8 +190,7 @@ def test_each_of_a_methods_weights_keeps_its_own_entry(
     for first, second in (stored, tuned.methods[1:]):
         assert first.options.nodes == 4 and first.options.tree == "mc_sim_7b_63"
         assert second.options.nodes == 0 and second.options.tree == "[[0], [0, 0], [1]]"
-    labels = [first.label, second.label]
-    assert labels == ["medusa:weights=a", "medusa:weights=b"]
+    assert [first.label, second.label] == ["medusa:weights=a", "medusa:weights=b"]
     assert chosen[1].best.method.label.startswith("medusa:weights=b,tree=4-")
 
 

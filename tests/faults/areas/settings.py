@@ -59,8 +59,7 @@ def _write_odd_values(random: Random, folder: Path) -> None:
         option = random.choice(("ngram", "num_tokens", "nope", "weights"))
         options[option] = random.choice(ODD)
     method = random.choice(("pld", "medusa", "nope"))
-    file = SettingsFile({method: options})
-    _use(folder, toml_text(file).encode())
+    _use(folder, toml_text(SettingsFile({method: options})).encode())
 
 
 def _damage(random: Random, folder: Path) -> None:

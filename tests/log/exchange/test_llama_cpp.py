@@ -60,16 +60,14 @@ def test_steps_follow_from_accepted_drafts(tmp_path: Path) -> None:
     assert (draft.prompt_tokens, draft.prefill_s, draft.decode_s) == (10, 0.1, 0.5)
     assert draft.stop_reason == "eos"
 
-    mat = measure(run).overall["draft", 0.0].mat
-    assert number(mat) == 2.5
+    assert number(measure(run).overall["draft", 0.0].mat) == 2.5
     mats = {figure.rule: figure.value for figure in about(run).figures if figure.name == "MAT"}
     assert mats == {"tokens / (tokens - accepted)": 11 / 5}
 
 
 def test_a_rate_that_the_times_do_not_give_is_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(predicted_per_second=21.0))
-    run = imported(tmp_path, str(path))
-    (oddity,) = about(run).oddities
+    (oddity,) = about(imported(tmp_path, str(path))).oddities
     assert oddity == "a.jsonl, line 1: predicted_per_second is 21, which its times do not give"
 
 

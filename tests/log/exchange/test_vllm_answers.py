@@ -36,8 +36,7 @@ def test_steps_and_times_are_the_servers(tmp_path: Path) -> None:
     assert (draft.accept_lengths, draft.stop_reason) == ((4, 3, 1), "budget")
     assert (draft.prefill_s, draft.decode_s, draft.prompt_tokens) == (0.05, 0.2, 4)
     assert vanilla.imported and vanilla.imported.num_steps is None
-    mat = measure(run).overall["draft", 0.0].mat
-    assert number(mat) == 8 / 3
+    assert number(measure(run).overall["draft", 0.0].mat) == 8 / 3
     (figure,) = about(run).figures
     assert (figure.name, figure.value) == ("acceptance length", 3.5)
 

@@ -49,9 +49,7 @@ def test_counters_give_the_drafts_of_a_single_answer(
 
 
 def test_an_answers_own_counts_take_precedence() -> None:
-    counters = dict(COUNTERS)
-    stub = Stub(accepted_per_step=(1, 0), counters=counters)
-    done = run({"sps": stub})
+    done = run({"sps": Stub(accepted_per_step=(1, 0), counters=dict(COUNTERS))})
     drafts = {
         (record.serving.num_drafts, record.accept_lengths)
         for record in done.records

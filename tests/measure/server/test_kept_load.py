@@ -25,8 +25,7 @@ def without(done: Done, num_missing: int) -> list[Record]:
 def continued(stub: Stub, num_missing: int, **load: Any) -> Done:
     """A run at this load, continued when `num_missing` requests of one block are left."""
     first = run({"eagle3": Stub()}, **load)
-    records = without(first, num_missing)
-    return run({"eagle3": stub}, done=records, **load)
+    return run({"eagle3": stub}, done=without(first, num_missing), **load)
 
 
 @pytest.mark.parametrize(

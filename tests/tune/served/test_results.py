@@ -26,8 +26,7 @@ def ratio(size: DraftSize, load: int) -> float:
 
 
 def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
-    result = tuned(FixedBench(ratio, spread=0.04), [1, 8])
-    lines = [*result_lines(result)]
+    lines = [*result_lines(tuned(FixedBench(ratio, spread=0.04), [1, 8]))]
     assert lines[0].startswith("Throughput of ngram / throughput of vanilla: 1.30x at 1 request,")
     assert (
         "falls to 1 at about 3.5 requests at once, between the measured loads 1 and 8" in lines[0]
