@@ -175,8 +175,7 @@ def test_cut_steps_do_not_bias_the_shares() -> None:
 
 
 def test_intervals_of_shares_stay_between_0_and_1() -> None:
-    run = measure(full_run(num_samples=12))
-    by_depth = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
+    by_depth = measure(full_run(num_samples=12)).cell("pld", 0.0, "gsm8k").acceptance_by_depth
     assert by_depth
     for depth in by_depth:
         for share in (depth.conditional, depth.unconditional):

@@ -51,8 +51,7 @@ def drafting(method: str, sample: str, lengths: list[int], repeat: int = 0) -> R
 
 def idle_warnings(records: list[Record], **options: Any) -> list[RunWarning]:
     """The warnings about EAGLE's drafts, given its records and options."""
-    metrics = measure(make_run(records, weighted("eagle", **options)))
-    return warnings_of(metrics, "idle_drafts")
+    return warnings_of(measure(make_run(records, weighted("eagle", **options))), "idle_drafts")
 
 
 @pytest.mark.parametrize(

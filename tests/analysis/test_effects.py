@@ -38,8 +38,7 @@ def estimate_of(middle: float, sd: float, *units: float, degrees: float = 30) ->
     """An estimate with this spread over prompts, and these values in its passes."""
     log_units = (np.log(np.array(units)),) if units else ()
     resamples = middle * np.exp(NORMAL * sd)
-    estimate = Estimate(middle, None, resamples, degrees, log_units, None)
-    return with_interval(estimate)
+    return with_interval(Estimate(middle, None, resamples, degrees, log_units, None))
 
 
 def variance_of_mean(speeds: list[float]) -> float:

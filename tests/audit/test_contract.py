@@ -85,8 +85,7 @@ def test_a_bug_of_some_settings_trees_and_contexts_is_found(name: str) -> None:
     (bug,) = (bug for bug in BUGS if bug.name == name)
     long_prompt = tuple(3 + number % 40 for number in range(160))
     tested = replace(subject(bug), long_prompts=[long_prompt])
-    result = run_contract(name, tested, contract=[getattr(checks, bug.check)])
-    assert result.status == "bug"
+    assert run_contract(name, tested, contract=[getattr(checks, bug.check)]).status == "bug"
 
 
 @pytest.mark.slow
@@ -227,8 +226,7 @@ def test_answers_known_up_to_their_ends_are_found(is_cheat: bool) -> None:
         unseen_prompts=unknown,
         eos_ids=eos_ids,
     )
-    result = run_contract("m", tested, contract=[checks.recall])
-    assert result.tests[-1].is_failed == is_cheat
+    assert run_contract("m", tested, contract=[checks.recall]).tests[-1].is_failed == is_cheat
 
 
 @pytest.mark.parametrize("is_hopeless", [False, True])

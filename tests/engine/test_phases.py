@@ -55,8 +55,7 @@ REQUEST = Request(prompts()[3], 20)
 
 def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
     target = random_target()
-    drafter = build("pld", target, Path())
-    done = decode(target, drafter, REQUEST, stopwatch=HostStopwatch())
+    done = decode(target, build("pld", target, Path()), REQUEST, stopwatch=HostStopwatch())
     steps = float(len(done.steps))
     # The first draft begins before the reading of the clock that ends the drafter's prefill.
     assert done.phases == Phases(steps + 1, steps, steps, steps)

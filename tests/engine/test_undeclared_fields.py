@@ -141,8 +141,7 @@ HYBRID: dict[str, Any] = {
 
 
 def test_granite_4_runs_if_its_layers_are_attention_only(tmp_path: Path) -> None:
-    config = config_of("granitemoehybrid", **HYBRID, layer_types=["attention"] * 2)
-    model = random_of(config)
+    model = random_of(config_of("granitemoehybrid", **HYBRID, layer_types=["attention"] * 2))
     answer = generated(model, PROMPT, 24)
     done = decode(loaded(save(model, tmp_path)), Oracle(answer), Request(PROMPT, 24))
     assert list(done.token_ids) == answer

@@ -54,8 +54,7 @@ def test_a_slow_method_fails_even_if_whole_runs_differ() -> None:
 
 
 def test_methods_that_are_equally_slower_are_one_failure() -> None:
-    checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
-    (failure,) = failed_speeds(checked)
+    (failure,) = failed_speeds(gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3)))
     assert (cell(failure).method, cell(failure).task) == ("vanilla", MEAN)
     assert "in all methods together" in failure.text
 

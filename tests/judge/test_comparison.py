@@ -128,8 +128,7 @@ def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
         ]
         return make_run(records, header(["pld"], ("gsm8k", "alpaca")))
 
-    compared = compare(run(4.0, 1.0), run(1.0, 5.0))
-    mean = compared.cell("pld", 0.0, MEAN).tokens_per_s
+    mean = compare(run(4.0, 1.0), run(1.0, 5.0)).cell("pld", 0.0, MEAN).tokens_per_s
     ratio = number(mean.subject) / number(mean.reference)
     assert number(mean.ratio) == pytest.approx(ratio)
     assert ratio < 1
@@ -187,8 +186,7 @@ def test_crossing_a_run_with_itself_gives_the_speedup_of_its_report() -> None:
 def test_the_first_method_is_the_first_runs(first: str, second: str, ratio: float) -> None:
     slow, fast = small(pld=8.0), small(pld=1.0)
     crossed = compare(fast, slow, crossed=(first, second))
-    cell = crossed.cell(first, 0.0, "gsm8k")
-    assert number(cell.tokens_per_s.ratio) == ratio
+    assert number(crossed.cell(first, 0.0, "gsm8k").tokens_per_s.ratio) == ratio
 
 
 def test_runs_on_servers_are_compared_load_by_load() -> None:
@@ -209,8 +207,7 @@ def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -
     run = full_run(tasks=("gsm8k",))
     served = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 9.0}})
     (comparison,) = compare_runs([served, run], ("pld", "pld"))
-    cell = comparison.cell("pld", 0.0, "gsm8k")
-    assert number(cell.tokens_per_s.ratio) == pytest.approx(2.0)
+    assert number(comparison.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
 
 
 def test_mat_of_a_server_without_steps_follows_from_its_accepted_tokens() -> None:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -69,10 +70,9 @@ def test_the_ratio_by_position_equals_an_independent_walks() -> None:
     for low, high in ((0, 32), (32, 64), (64, 128)):
         sides = [walked(run, low, high) for run in (changed, RUN)]
         both = sides[0].keys() & sides[1].keys()
-        mats = []
-        for by_prompt in sides:
-            lengths = [length for prompt in both for length in by_prompt[prompt]]
-            mats.append(sum(lengths) / len(lengths))
+        mats = [
+            mean(length for prompt in both for length in by_prompt[prompt]) for by_prompt in sides
+        ]
         row = rows[f"answer {low}-{high - 1}"]
         assert (row["subject"], row["reference"]) == pytest.approx(mats, rel=1e-12)
         assert row["effect"] == pytest.approx(mats[0] / mats[1], rel=1e-12)

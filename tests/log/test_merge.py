@@ -189,8 +189,7 @@ def test_prompt_sets_of_two_runs_become_one_with_a_hash_of_both() -> None:
         header = structs.replace(run.header, prompts=(prompts,))
         return stored(Run(header, run.records), name)
 
-    joined = merged([run_with_prompts([0, 1], "a"), run_with_prompts([2], "b")])
-    (prompts,) = joined.header.prompts
+    (prompts,) = merged([run_with_prompts([0, 1], "a"), run_with_prompts([2], "b")]).header.prompts
     assert prompts.num_prompts == 3
     assert prompts.categories == {"sums": ("gsm8k/0", "gsm8k/1", "gsm8k/2")}
     assert prompts.sha256 == hashlib.sha256(b"ab").hexdigest()

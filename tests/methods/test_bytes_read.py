@@ -69,8 +69,7 @@ def said_and_read(
         return tree
 
     monkeypatch.setattr(drafter, "propose", counted)
-    done = decode(target, drafter, Request(prompts()[1], 30))
-    sizes = done.num_nodes
+    sizes = decode(target, drafter, Request(prompts()[1], 30)).num_nodes
     said = sum(drafter.bytes_read(num_nodes) for num_nodes in sizes) / len(sizes)
     return said, read
 

@@ -188,8 +188,7 @@ def test_every_draft_equals_that_of_a_fresh_drafter(method: str, tmp_path: Path)
         assert {len(tokens) > 5 for _, tokens in recording.drafts} == {True, False}
     fresh = build(method, target, tmp_path, maker_args, **options)
     for text, tokens in recording.drafts:
-        state = started(fresh, target, list(text))
-        assert fresh.propose(state).tokens[1:].tolist() == tokens
+        assert fresh.propose(started(fresh, target, list(text))).tokens[1:].tolist() == tokens
 
 
 @torch.inference_mode()

@@ -91,8 +91,7 @@ def test_a_mean_that_one_task_dominates_is_marked() -> None:
 
 
 def test_a_first_look_marks_only_its_means() -> None:
-    run = noisy(3, repeats=1)
-    text = drawn(run, 120, is_full=False)
+    text = drawn(noisy(3, repeats=1), 120, is_full=False)
     # Only the mean of each method has a sign, not its tasks.
     assert rows(text)["PLD"].count("±") == rows(text)["SpS"].count("±?") == 1
     assert text.count("Use --limit 6: with 3 prompts per task, no task has an interval.") == 1
@@ -107,8 +106,7 @@ def test_a_first_look_marks_only_its_means() -> None:
     ],
 )
 def test_the_advice_fits_the_prompts(source: str, available: int, advice: str) -> None:
-    run = noisy(3, num_available=available, source=source)
-    assert note(run).startswith(f"Use {advice}: ")
+    assert note(noisy(3, num_available=available, source=source)).startswith(f"Use {advice}: ")
 
 
 def test_files_have_wide_intervals() -> None:

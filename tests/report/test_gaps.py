@@ -209,8 +209,7 @@ def test_a_category_is_measured_like_a_task(arithmetic: Arithmetic) -> None:
     assert categories.tasks == ("mt_bench / writing", "mt_bench / math")
     run = source.run
     records = [record for record in run.records if record.key.sample_id in CATEGORIES["math"]]
-    metrics = measure(make_run(records, run.header), None, arithmetic)
-    alone = metrics.cell("pld", 0.0, "mt_bench")
+    alone = measure(make_run(records, run.header), None, arithmetic).cell("pld", 0.0, "mt_bench")
     cell = categories.cell("pld", 0.0, "mt_bench / math")
     assert cell.speedup == alone.speedup
     assert cell.mat == alone.mat

@@ -161,8 +161,7 @@ def test_settings_are_notes_below_the_table_and_labels_are_short() -> None:
 def test_columns_are_chosen(
     columns: str, headings: Sequence[str], has_mean: bool, has_tasks: bool
 ) -> None:
-    report = for_paper(report_of(two_models), parse_columns(columns), ())
-    text = render(report, "latex")
+    text = render(for_paper(report_of(two_models), parse_columns(columns), ()), "latex")
     head = text.partition(r"\toprule")[2].partition(r"\midrule")[0]
     assert {word for word in ("Speedup", r"$\tau$") if word in head} == {*headings}
     assert ("{Mean}" in head, "{GSM8K}" in head) == (has_mean, has_tasks)

@@ -80,8 +80,7 @@ def test_native_heads_draft_the_same_as_torchs(name: str) -> None:
     def drafted_with(operations: Ops) -> Completion:
         target = load_in(TINY / "target", execution=Execution(operations))
         drafter = build_in(TINY / (get(name).weights or ""), name, target)
-        request = Request(tuple(range(5, 45)), 40, eos_ids=frozenset())
-        return decode(target, drafter, request)
+        return decode(target, drafter, Request(tuple(range(5, 45)), 40, eos_ids=frozenset()))
 
     native = drafted_with(native_ops(torch.float32, user_folder()))
     expected = drafted_with(TORCH)

@@ -91,8 +91,7 @@ def request(number: int, **changes: Any) -> dict[str, Any]:
 def test_steps_without_a_draft_are_steps(tmp_path: Path) -> None:
     listed = {"num_spec_steps": 3, "num_accepted_draft_tokens": 4, "per_step_accepted": [2, 1, 1]}
     lines = request(0), request(1, spec_decode_acceptance=listed)
-    run = imported(tmp_path, f"m={write_lines(tmp_path / 'p.jsonl', *lines)}")
-    first, second = run.records
+    first, second = imported(tmp_path, f"m={write_lines(tmp_path / 'p.jsonl', *lines)}").records
     assert first.imported and (first.imported.num_emitted, first.imported.num_steps) == (7, 3)
     assert (first.accept_lengths, second.accept_lengths) == ((), (3, 2, 2))
     assert (first.prefill_s, first.decode_s, first.wall_s) == (0.25, 1.0, 1.25)

@@ -54,13 +54,6 @@ def test_a_damaged_file_gives_one_message(raw: bytes, message: str, tmp_path: Pa
     assert "\n" not in raised.value.message
 
 
-def test_a_csv_file_with_only_a_heading_gives_one_message(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("model,method\n")
-    with pytest.raises(UserError, match=r"a\.csv: the file has no values"):
-        imported(tmp_path, str(path))
-
-
 def test_a_missing_file_and_a_copy_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         imported(tmp_path, str(tmp_path / "no.jsonl"))

@@ -265,6 +265,7 @@ def test_an_unknown_format_or_a_missing_method_gives_one_message(tmp_path: Path)
         ("a.yaml", "a: [1", "expected YAML"),
         ("a.yaml", "a: !!python/object:os.system {}", "expected YAML"),
         ("a.csv", 'a,b\n"x,1\n', "expected CSV|it is none of"),
+        ("a.csv", "model,method\n", r"a\.csv: the file has no values"),
     ],
 )
 def test_damaged_yaml_or_csv_gives_one_message(

@@ -168,8 +168,7 @@ def test_a_server_without_counts_by_position_has_no_acceptance() -> None:
 def test_the_smallest_size_is_chosen_if_equal_servers_differ_by_more(
     ratios: dict[int, float], spread: float, chosen: int, is_tie: bool
 ) -> None:
-    result = tuned(FixedBench(lambda size, load: ratios[size.num_tokens], spread), [1])
-    (choice,) = result.choices
+    (choice,) = tuned(FixedBench(lambda size, load: ratios[size.num_tokens], spread), [1]).choices
     assert choice.chosen.size.num_tokens == chosen
     assert (choice.chosen != choice.fastest) == is_tie
 
