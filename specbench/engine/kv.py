@@ -164,8 +164,7 @@ class KVCache(Cache):
         num_kept = len(path)
         if path[-1] != num_kept - 1:  # else the rows are in place already
             offsets = torch.tensor(path, device=self._slabs[0].device)
-            copies = self.gather_rows(offsets.add_(self.length))
-            self.append_rows(copies)
+            self.append_rows(self.gather_rows(offsets.add_(self.length)))
         self.length += num_kept
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:

@@ -52,8 +52,7 @@ def _model_of(
     Raises:
         CheckpointError: the tensors do not cover the model, or have other shapes.
     """
-    config = AutoConfig.for_model(**source.config)
-    model = without_weights(config, dtype)
+    model = without_weights(AutoConfig.for_model(**source.config), dtype)
     devices = spread.place(model) if spread else {"": device}  # devices of modules, by name
     missing = dict(model.named_parameters())
     for name, tensor in source.tensors(device, dtype):
@@ -86,8 +85,9 @@ def _replace(model: nn.Module, name: str, tensor: Tensor) -> None:
 
 def _mismatch(source: WeightSource, problem: str) -> CheckpointError:
     """The error for a source whose tensors do not fit its config."""
-    hint = "Its config and its tensors must describe the same model."
-    return CheckpointError(f"{source.name} {problem}.", hint)
+    return CheckpointError(
+        f"{source.name} {problem}.", "Its config and its tensors must describe the same model."
+    )
 
 
 @quiet_transformers()  # our own checks say what is wrong with a folder
@@ -114,9 +114,8 @@ def load_target(
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
         prepare_stored(config, path, device)
-        devices = {"": device}  # devices of modules, by name
-        if spread:
-            devices = spread.place(without_weights(config, dtype))
+        # devices of modules, by name
+        devices = spread.place(without_weights(config, dtype)) if spread else {"": device}
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=None if device.type == "cpu" else devices,
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them

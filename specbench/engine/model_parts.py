@@ -49,9 +49,7 @@ def _path(model: PreTrainedModel) -> list[str]:
     """
     prefix = "model" if model.base_model is model else model.base_model_prefix
     base = getattr(model, prefix, None)
-    path = [prefix]
-    path += [name for name in ("language_model", "decoder") if hasattr(base, name)]
-    return path
+    return [prefix, *(name for name in ("language_model", "decoder") if hasattr(base, name))]
 
 
 def rows_of(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeAlias
 
 import torch
@@ -66,10 +65,11 @@ class Graphs(Execution):
 
     @property
     def num_recordings(self) -> int:
-        entries = chain.from_iterable(
-            captured.entries.values() for captured in self._captured.values()
+        return sum(
+            isinstance(entry, _Entry)
+            for captured in self._captured.values()
+            for entry in captured.entries.values()
         )
-        return sum(isinstance(entry, _Entry) for entry in entries)
 
     def wrap(self, function: Function) -> Function:
         return self._captured.setdefault(function, _Captured(self, function))
@@ -133,8 +133,9 @@ class Graphs(Execution):
             buffer = None if self.output_id(tensor) else captured.buffer(index, tensor)
             buffers.append(buffer)
             read.append(buffer.tensor if buffer else tensor)
-        samplers = [argument for argument in named.values() if hasattr(argument, "generator")]
-        generators = [sampler.generator for sampler in samplers]
+        generators = [
+            sampler.generator for sampler in named.values() if hasattr(sampler, "generator")
+        ]
         states = [generator.get_state() for generator in generators]
 
         def run() -> Outputs:

@@ -51,11 +51,8 @@ def user_folder() -> Path:
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home_cache = Path(os.environ.get("HOME", "")) / ".cache"
-    folder = Path(tempfile.gettempdir(), f"specbench-{os.geteuid()}")
-    if cache.is_absolute():
-        folder = cache
-    elif home_cache.is_absolute():
-        folder = home_cache
+    temporary = Path(tempfile.gettempdir(), f"specbench-{os.geteuid()}")
+    folder = next((path for path in (cache, home_cache) if path.is_absolute()), temporary)
     return folder / "specbench" / "native"
 
 
@@ -67,10 +64,9 @@ def compiler() -> list[str]:
     """
     requested = os.environ.get("CC", "").split()
     names = requested[:1] or COMPILERS
-    arguments = requested[1:]
     for name in names:
         if path := shutil.which(name):
-            return [path, *arguments]
+            return [path, *requested[1:]]
     raise BuildError(f"no C compiler is installed (looked for {printable(', '.join(names))})")
 
 

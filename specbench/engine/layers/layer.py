@@ -130,10 +130,15 @@ class FusedLayer:
         return project_onto(residual, out, self.o, self.post_norm, self._ops)
 
 
+_ACTIVATIONS: dict[str, Act] = {
+    "silu": silu,
+    "swish": silu,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "gelu_tanh": gelu_tanh,
+}
+"""The activations that have kernels, by their names in configs."""
+
+
 def activation(name: str) -> Act:
-    """The activation of this name in a config. Only `silu` and `gelu_tanh` have kernels."""
-    if name in ("silu", "swish"):
-        return silu
-    if name in ("gelu_pytorch_tanh", "gelu_tanh"):
-        return gelu_tanh
-    return ACT2FN[name]
+    """The activation of this name in a config."""
+    return _ACTIVATIONS.get(name) or ACT2FN[name]

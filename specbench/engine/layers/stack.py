@@ -31,13 +31,12 @@ class Stack:
     def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
         base = getattr(model.model, "language_model", model.model)  # a model may read images too
         config = model.config.get_text_config()
-        kinds = attention_kinds(config)
         self._embed = base.embed_tokens
-        self._kinds = kinds
+        self._kinds = attention_kinds(config)
         self._ops = ops
-        same_kinds = [next(iter(kinds))] * len(base.layers)
+        same_kinds = [next(iter(self._kinds))] * len(base.layers)
         self._kind_of = declared(config, "layer_types") or same_kinds
-        self._rotaries = _rotaries(base, kinds)
+        self._rotaries = _rotaries(base, self._kinds)
         self._norm = norm_of(base.norm)
         ops.place(model)
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
@@ -45,7 +44,7 @@ class Stack:
         is_capped = type(model).__name__ in CAPPED
         self._logit_cap = config.final_logit_softcapping if is_capped else None
         has_one_rotary = len(set(self._rotaries.values())) == 1
-        is_joinable = not any(kinds.values()) and has_one_rotary  # no layer has a window
+        is_joinable = not any(self._kinds.values()) and has_one_rotary  # no layer has a window
         self._joined = ops.join(self._layers) if is_joinable else None
 
     def reserve(self, num_positions: int) -> None:

@@ -43,10 +43,8 @@ def attention_kinds(
     elif not kinds:
         kinds = (CHUNKED,) if chunk else (FULL,)
     context = getattr(text_config, "max_position_embeddings", None) or float("inf")
-    sizes: dict[str, int | None] = {}
-    for kind, size in ((SLIDING, window), (CHUNKED, chunk)):
-        if size is not None and size < context:
-            sizes[kind] = size
+    limits = {SLIDING: window, CHUNKED: chunk}
+    sizes = {kind: size for kind, size in limits.items() if size is not None and size < context}
     kinds = [FULL if kind == "attention" else kind for kind in kinds]  # its name before 5.23
     return {kind: sizes.get(kind) for kind in kinds}
 
@@ -155,8 +153,7 @@ def causal(
         if window is not None:
             sees &= columns > rows - window
         mask = additive(sees, queries.dtype)
-        out = masked(queries[begin:end], keys[:, seen], values[:, seen], mask, scoring)
-        outputs.append(out)
+        outputs.append(masked(queries[begin:end], keys[:, seen], values[:, seen], mask, scoring))
     return torch.cat(outputs)
 
 

@@ -17,20 +17,19 @@ def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
     Quantised weights count as they are in memory, with their scales. `state_dict` is not used: on a
     CPU, bitsandbytes repacks 4-bit weights to make it, and then they have other values.
     """
-    nbytes_by_address: dict[int, int] = {}
-    for holder in holders:
-        if holder is None:
-            continue
-        tensors = (holder,) if isinstance(holder, Tensor) else _held(holder)
-        for tensor in tensors:
-            for stored in _stored(tensor):
-                nbytes_by_address[stored.data_ptr()] = stored.nbytes
+    nbytes_by_address = {
+        stored.data_ptr(): stored.nbytes
+        for holder in holders
+        if holder is not None
+        for stored in stored_tensors(holder)
+    }
     return sum(nbytes_by_address.values())
 
 
-def stored_tensors(module: nn.Module) -> list[Tensor]:
-    """The tensors that hold a module's weights, in order. Some may share memory."""
-    return [stored for tensor in _held(module) for stored in _stored(tensor)]
+def stored_tensors(holder: nn.Module | Tensor) -> list[Tensor]:
+    """The tensors that hold a module's or a tensor's weights, in order. Some may share memory."""
+    tensors = (holder,) if isinstance(holder, Tensor) else _held(holder)
+    return [stored for tensor in tensors for stored in _stored(tensor)]
 
 
 def _held(module: nn.Module) -> Iterator[Tensor]:
