@@ -215,6 +215,7 @@ def predict(
     out: MaybeOut = None,
 ) -> None:
     """Predict the speedup of all settings on each cost curve's machine."""
+    from specbench.analysis.grouping import group_by
     from specbench.report.build import plot_files, write_files
     from specbench.tune import predict as make_predictions
     from specbench.tune import prediction_frame, read_curve, read_profile
@@ -227,9 +228,7 @@ def predict(
         every_prediction += predictions
         heading = f"On {predictions[0].machine}:" if predictions else f"{folder}: no method"
         say(heading, is_error=False)
-        by_method: dict[str, list[Prediction]] = {}
-        for prediction in predictions:
-            by_method.setdefault(prediction.method, []).append(prediction)
+        by_method = group_by(predictions, key=lambda prediction: prediction.method)
         for method_predictions in by_method.values():
             _say_fastest(method_predictions)
             plot = heat_map(method_predictions) if out else None

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from specbench.analysis.grouping import group_by
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.roofline import LEAST_SHARE, Roofline
 from specbench.analysis.serving import ServingMetrics, is_slow_client
@@ -33,13 +34,12 @@ class _Warning(NamedTuple):
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
     """Yield every reason to distrust the run. Methods with the same reason share a note."""
-    # (key, sentence) -> findings. The sentence is "" if the warning has numbers instead.
-    findings_of: dict[tuple[str, str], list[Numbers]] = {}
-    for warning in _warnings(run):
-        text = warning.numbers.get("text", "")
-        findings_of.setdefault((warning.key, text), []).append(warning.numbers)
-    for (key, _), findings in findings_of.items():
-        yield from make_notes(key, run.info, findings)
+    # (key, sentence) -> warnings. The sentence is "" if the warning has numbers instead.
+    warnings_of = group_by(
+        _warnings(run), key=lambda warning: (warning.key, warning.numbers.get("text", ""))
+    )
+    for (key, _), similar in warnings_of.items():
+        yield from make_notes(key, run.info, [warning.numbers for warning in similar])
 
 
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:

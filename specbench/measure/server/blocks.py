@@ -22,6 +22,7 @@ from itertools import accumulate, cycle
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
+from specbench.analysis.grouping import group_by
 from specbench.log.backend import BlockHeader
 from specbench.log.run import Load
 from specbench.measure.base import Plan, Sample
@@ -143,10 +144,10 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     pass, then the next server is started.
     """
     labels = list(plan.setup.labels)  # of the methods
-    samples_by_cell: dict[tuple[object, ...], list[Sample]] = {}
-    for sample in plan.samples:
-        cell = (sample.repeat, sample.temperature, sample.task, sample.load)
-        samples_by_cell.setdefault(cell, []).append(sample)
+    samples_by_cell = group_by(
+        plan.samples,
+        key=lambda sample: (sample.repeat, sample.temperature, sample.task, sample.load),
+    )
     for pass_number in range(plan.repeats):  # the number of passes
         cells_of_pass = [  # the samples of each cell
             tuple(samples)

@@ -125,8 +125,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
                 }
                 # As a text, the other options can be a key.
                 sweep = _Sweep(header.title, option, repr(other_options))
-                point = _Point(setting, method.label, speedup, mat)
-                points_by_sweep[sweep].append(point)
+                points_by_sweep[sweep].append(_Point(setting, method.label, speedup, mat))
     return points_by_sweep
 
 

@@ -32,8 +32,7 @@ class PoolRecorder(Recorder):
         self._pools: list[StoredPool] = []
 
     def record(self, state: State, following: Sequence[int]) -> None:
-        tree = self.drafter.propose(state)
-        self._pools.append(StoredPool.read(tree))
+        self._pools.append(StoredPool.read(self.drafter.propose(state)))
 
     @property
     def arrays(self) -> Arrays:
