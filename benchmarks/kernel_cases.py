@@ -97,7 +97,7 @@ ATTENTION_CASES = [
             f"attention's parts, {splits} splits" + ", sinks" * has_sinks, attention.join_splits,
             {
                 **dict.fromkeys(("parts", "tops", "totals"), F), "out": T, "sinks": T,
-                **dict.fromkeys(("num_places", "num_splits", "num_heads"), I),
+                **dict.fromkeys(("num_queries", "num_splits", "num_heads"), I),
                 "HAS_SINKS": has_sinks, "DIM": 128, "SPLITS": splits,
             },
             {"num_warps": max(splits * 128 // 2048, 1)},

@@ -160,7 +160,8 @@ class Recycling(Drafter):
             self._table.learn(tokens, logits, num_tokens)
 
     def propose(self, state: State) -> DraftTree:
-        (tokens,) = self._fill(torch.full((1,), state.pending, device=self._device))
+        root = torch.full((1,), state.pending, device=self._device)
+        (tokens,) = self._fill(root)
         return self._tree.filled(tokens)
 
     def observe(self, state: State, result: StepResult) -> None:

@@ -162,7 +162,8 @@ class SamDecoding(Drafter):
         for star in self.trees_to_record(num_tokens, sampler):
             for length in self._other.lengths_to_record(num_tokens):
                 self._target.cache.length = length - 2  # a star's path has one or two nodes
-                self._verified(self._draft_after(star, sampler), sampler)
+                drafted = self._draft_after(star, sampler)
+                self._verified(drafted, sampler)
 
     def _verified(self, tree: DraftTree, sampler: Sampler) -> StepResult:
         """The result of a step over `tree`, as the decoding loop makes it."""

@@ -180,10 +180,10 @@ def _source(card: ModelCard) -> str:
 
 def _datasets() -> TextTable:
     """Return a table of all datasets, including those whose card is broken."""
-    rows = [
-        [card.name, ", ".join(card.sources), "yes" if card.is_default else "no", card.title]
-        for card in load_cards().values()
-    ]
+    rows = []
+    for card in load_cards().values():
+        is_default = "yes" if card.is_default else "no"
+        rows.append([card.name, ", ".join(card.sources), is_default, card.title])
     rows += [
         [name, "-", "no", f"BROKEN: {error.message}"] for name, error in broken_cards().items()
     ]

@@ -206,7 +206,8 @@ def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
         if error:
             raise error
         if name.endswith(".toml"):
-            tasks_by_name[name] = _read_card(Path(name).expanduser()).tasks
+            card = _read_card(Path(name).expanduser())
+            tasks_by_name[name] = card.tasks
         if name not in tasks_by_name:
             hint = "`specbench list datasets` describes them."
             raise unknown_name("task", name, tasks_by_name, hint)

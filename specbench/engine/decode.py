@@ -159,7 +159,8 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
     prefill = target.prefill(state.request.prompt_ids, num_new=state.remaining)
     root = state.chain()
     chosen = accept_path(drafter.rule, root, prefill.logits, state.sampler, target.execution)
-    _, is_done = emit(state, Verdict.read(chosen).token_ids, target.vocab_size)
+    verdict = Verdict.read(chosen)
+    _, is_done = emit(state, verdict.token_ids, target.vocab_size)
     return prefill, is_done
 
 

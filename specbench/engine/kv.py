@@ -164,7 +164,8 @@ class KVCache(Cache):
         num_kept = len(path)
         if path[-1] != num_kept - 1:  # else the rows are in place already
             offsets = torch.tensor(path, device=self._slabs[0].device)
-            self.append_rows(self.gather_rows(offsets.add_(self.length)))
+            copies = self.gather_rows(offsets.add_(self.length))
+            self.append_rows(copies)
         self.length += num_kept
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -209,9 +210,8 @@ class Target:
         self.reserve(cache_span.rows_with(tree.num_nodes))
         start = torch.full((), self.cache.length, device=self.device)
         inputs = (tree.tokens, layout.depths, layout.bias(self.dtype), start, *more)
-        logits, *others = self._joined_step(
-            *inputs, cache_span=cache_span, needs=needs, then=then, **named
-        )
+        step = partial(self._joined_step, cache_span=cache_span, needs=needs, then=then)
+        logits, *others = step(*inputs, **named)
         hidden = others.pop(0) if needs.hidden else None
         layer_inputs = {layer: others.pop(0) for layer in needs.layer_inputs}
         return Forward(logits, hidden, layer_inputs), others

@@ -100,9 +100,8 @@ def _choose_and_commit(
     (chosen,) = execution.wrap(choose)(logits, tokens, depths, *tensors, **named)
     if not length:
         return (chosen,)
-    path, token_ids, last, *copies = execution.wrap(_gather_path)(
-        chosen, start, cache=cache, length=length
-    )
+    gather = execution.wrap(_gather_path)
+    path, token_ids, last, *copies = gather(chosen, start, cache=cache, length=length)
     cache.write_rows(start + torch.arange(length, device=start.device), copies)
     return chosen, path, token_ids, last
 
@@ -121,7 +120,8 @@ def commit_path(
         target.commit(verdict.path)
         return verdict, None
     start = torch.full((), cache.length, device=target.device)
-    path, token_ids, last, *copies = execution.wrap(_gather_path)(
+    gather = execution.wrap(_gather_path)
+    path, token_ids, last, *copies = gather(
         chosen, start, cache=cache, length=layout.padded_path_length
     )
     cache.append_rows(copies)

@@ -152,29 +152,22 @@ def _table(
     """
     if comparison.reference_method is not None:  # a cross comparison
         method = comparison.methods[0]  # the subject's
-        rows = tuple(
-            Row(
-                method,
-                label=title,
-                cells=_cells(comparison, letters, CellKey(method, temperature, task), (RATE,)),
-            )
-            for task, title in tasks.items()
-        )
-        task_group = Group(label="", rows=rows)
+        rows = []
+        for task, title in tasks.items():
+            cells = _cells(comparison, letters, CellKey(method, temperature, task), (RATE,))
+            rows.append(Row(method, label=title, cells=cells))
+        task_group = Group(label="", rows=tuple(rows))
         return Table(
             title="", columns=_columns(letters, (RATE,)), groups=(task_group,), heading="Task"
         )
     groups = []
     for task, title in tasks.items():
-        rows = tuple(
-            Row(
-                method,
-                label=comparison.subject.method(method).label,
-                cells=_cells(comparison, letters, CellKey(method, temperature, task), METRICS),
-            )
-            for method in comparison.methods
-        )
-        groups.append(Group(label=title if len(tasks) > 1 else "", rows=rows))
+        rows = []
+        for method in comparison.methods:
+            label = comparison.subject.method(method).label
+            cells = _cells(comparison, letters, CellKey(method, temperature, task), METRICS)
+            rows.append(Row(method, label, cells))
+        groups.append(Group(label=title if len(tasks) > 1 else "", rows=tuple(rows)))
     return Table(title="", columns=_columns(letters, METRICS), groups=tuple(groups))
 
 

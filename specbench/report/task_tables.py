@@ -163,7 +163,8 @@ def category_tables(report: Report, source: Source, categories: RunMetrics) -> I
             has_mark |= any(result.mark for result in results)  # "~" or ""
             cells = tuple(part.cell(result) for result in results for part in parts)
             # The method is "", because the row is for a category.
-            rows_by_task[header.task_title(task)].append(Row("", category or "none", cells))
+            row = Row("", category or "none", cells)
+            rows_by_task[header.task_title(task)].append(row)
         run_name = "" if report.is_one_run else f"{source.label}: "
         title = f"{run_name}By category, {formats.temperature(temperature)}"
         if has_mark:

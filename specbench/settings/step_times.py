@@ -40,7 +40,8 @@ class StepTimes(NamedTuple):
 
     def _fastest_s(self, size: int) -> float:
         """Seconds of a step of a measured size, with the fastest number of threads."""
-        return min(self.seconds[size].values())  # by number of threads
+        step_s = self.seconds[size]  # by number of threads
+        return min(step_s.values())
 
     def threads_at(self, rows: float) -> int:
         """The fastest number of threads at the measured number of rows nearest to `rows`."""

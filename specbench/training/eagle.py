@@ -43,7 +43,8 @@ class EagleHead(VocabularyHead):
         return self.layers[0](joint, joint, [])
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        return [self._logits(self.features(ids, target.hidden))]
+        features = self.features(ids, target.hidden)
+        return [self._logits(features)]
 
     def _logits(self, features: Tensor) -> Tensor:
         return F.linear(features, *self.projection())  # [rows, length, draft vocab]

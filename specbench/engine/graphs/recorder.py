@@ -70,11 +70,15 @@ class CudaRecorder:
             return self._recorded(function, generators, keep)
         except _CaptureError as error:
             self._open()  # stream and pool of a failed capture cannot be used again
-            try:  # a function so simple that its capture fails only if every capture fails
-                self._recorded(lambda: (torch.ones(1, device=self._device),), (), alike)
+            try:
+                self._recorded(self._trial, (), alike)
             except Exception:  # a new stream and pool cannot be used either
                 self._broken_reason = reason_of(error.reason)
             raise error.reason from None
+
+    def _trial(self) -> Outputs:
+        """A function so simple that its capture fails only if every capture fails."""
+        return (torch.ones(1, device=self._device),)
 
     def _recorded(self, function: Recorded, generators: Generators, keep: Keep) -> Recording:
         """Run the function twice on the capture's own stream, then capture it there."""

@@ -49,7 +49,8 @@ def _methods(report: Report) -> dict[str, str]:
     title_by_name: dict[str, str] = {}  # has the first title of each name
     for source in report.sources:  # a source is a run with its numbers
         for spelling in source.metrics.methods:
-            title_on_one_line = " ".join(source.info.method(spelling).title.split())
+            title = source.info.method(spelling).title
+            title_on_one_line = " ".join(title.split())
             title_by_name.setdefault(spelling.partition(":")[0], title_on_one_line)
             # the method's options, or None if the run's header does not list the method
             header = source.info.methods.get(spelling)

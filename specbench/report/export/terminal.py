@@ -87,15 +87,10 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 def notes_grid(notes: Sequence[Note]) -> Group:
     """Return the notes in two columns with labels and texts."""
     indent = max((len(note.label) + 2 for note in notes), default=0)
-    lines = [
-        Prose(
-            note.text,
-            "yellow" if note.is_warning else "dim",
-            label=note.label,
-            indent=indent,
-        )
-        for note in notes
-    ]
+    lines = []
+    for note in notes:
+        style = "yellow" if note.is_warning else "dim"
+        lines.append(Prose(note.text, style, label=note.label, indent=indent))
     return Group(*lines)
 
 

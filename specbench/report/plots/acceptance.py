@@ -90,9 +90,8 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     A panel is a run at a temperature. It has a title, and the metrics of methods over all tasks.
     """
     drafting = {method for panel in panels for method in panel.cells}
-    shown_looks = {  # the label, colour and marker of each method
-        method: look for method, look in looks(report.labels).items() if method in drafting
-    }
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
+    shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
     figure, axes_list = tiles(
         _TITLE,
         report.caption,  # the figure's subtitle

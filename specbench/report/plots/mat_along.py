@@ -85,9 +85,8 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
     Both axes have a line per method that has at least `_LEAST_BINS` bins on them.
     """
     with_line = {method.method for _, run in panels for method in run.methods if _has_line(method)}
-    shown_looks = {  # the label, colour and marker of each method
-        method: look for method, look in looks(report.labels).items() if method in with_line
-    }
+    all_looks = looks(report.labels)  # the label, colour and marker of each method
+    shown_looks = {method: look for method, look in all_looks.items() if method in with_line}
     figure, axes_list = tiles(
         _TITLE,
         report.caption,  # the figure's subtitle

@@ -100,9 +100,8 @@ def _draw(report: Report) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    drafting_looks = {  # the label, colour and marker of each method
-        method: look for method, look in style.looks(report.labels).items() if method != BASELINE
-    }
+    looks = style.looks(report.labels)  # the label, colour and marker of each method
+    drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
     equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)  # for the legend
     figure, axes_list = style.tiles(
         _TITLE,

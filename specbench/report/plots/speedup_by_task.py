@@ -90,9 +90,8 @@ def _draw(report: Report) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    drafting_looks = {  # the label, colour and marker of each method
-        method: look for method, look in style.looks(report.labels).items() if method != BASELINE
-    }
+    looks = style.looks(report.labels)  # the label, colour and marker of each method
+    drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
     legend_styles = {"Vanilla": LINE}  # the style of each entry, by label
     if len(report.tasks) > 1:
         legend_styles = {"a task": _POINT, **legend_styles}

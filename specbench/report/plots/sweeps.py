@@ -125,7 +125,8 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
                 }
                 # As a text, the other options can be a key.
                 sweep = _Sweep(header.title, option, repr(other_options))
-                points_by_sweep[sweep].append(_Point(setting, method.label, speedup, mat))
+                point = _Point(setting, method.label, speedup, mat)
+                points_by_sweep[sweep].append(point)
     return points_by_sweep
 
 

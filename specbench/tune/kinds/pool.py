@@ -32,7 +32,8 @@ class PoolRecorder(Recorder):
         self._pools: list[StoredPool] = []
 
     def record(self, state: State, following: Sequence[int]) -> None:
-        self._pools.append(StoredPool.read(self.drafter.propose(state)))
+        tree = self.drafter.propose(state)
+        self._pools.append(StoredPool.read(tree))
 
     @property
     def arrays(self) -> Arrays:
