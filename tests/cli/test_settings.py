@@ -53,7 +53,7 @@ def test_all_commands_read_the_settings_of_a_run(
     assert len(run.records) == 6 and run.header.methods["eagle2"] == eagle2
     assert {n for r in run.records if r.key.method == "eagle2" for n in r.num_nodes} == {nodes}
 
-    advice = "To use them in later runs: --settings"
+    advice = "To reuse them: --settings"
     assert f"{advice} tuned" in said.err  # the resumed run's settings were chosen by `auto`
     said = specbench(*CALL, "--settings", "tuned", "--output", "again")
     assert options("again") == options("tuned") and advice not in said.err
