@@ -104,7 +104,7 @@ def test_figures_are_replaced_and_wrong_values_fail(
     assert lines[0]["rows"]["1"]["share"] > 0 and lines[0]["rows"]["60"]["share"] is None
     monkeypatch.setattr(contexts, "differences", lambda target, ids: {1: 0.0, 26: 0.31})
     assert main([*call, "--contexts", "64"]) == 1
-    assert "A step over 26 rows after 64 tokens has other logits" in capsys.readouterr().out
+    assert "After 64 tokens, the logits of a step over 26 rows differ" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt_oss"])

@@ -59,7 +59,7 @@ def test_each_operation_is_a_line_of_json_and_a_failure_has_its_reason(
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 2 + len(OPERATIONS)
     assert said.out.count("fails") == 2
-    assert "layer of 3 rows by broken fails: no C++ compiler" in said.err
+    assert "layer, 3 rows, broken: no C++ compiler" in said.err
 
 
 def test_a_table_has_a_row_for_each_number_of_rows(
