@@ -121,7 +121,7 @@ def tell_rope(checkpoint: Checkpoint, config: LlamaConfig) -> None:
 
 
 def _rope(config: PreTrainedConfig) -> Mapping[str, Any]:
-    """The fields of a rotary embedding. Empty if there is none, or if it differs by layer."""
+    """The fields of a rotary embedding. Empty without one, or if layers differ."""
     rope = getattr(config, "rope_parameters", None) or {}
     return {} if any(isinstance(field, dict) for field in rope.values()) else rope
 

@@ -154,7 +154,7 @@ def figures(path: Path) -> dict[str, float]:
 
 
 def _prompt_ms(run: Run, method: str) -> float | None:
-    """Median milliseconds of a method's prefills of short prompts, or None if there is none."""
+    """Median milliseconds of a method's prefills of short prompts, or None without any."""
     seconds = [
         record.prefill_s
         for record in run.records

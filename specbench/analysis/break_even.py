@@ -26,9 +26,9 @@ class BreakEven:
     method is not faster at the smallest measured load, and infinite if it is faster at all of them.
     """
     last_faster: int | None
-    """The largest measured load below `load`; None if there is none."""
+    """The largest measured load below `load`, or None."""
     first_slower: int | None
-    """The smallest measured load above `load`; None if there is none."""
+    """The smallest measured load above `load`, or None."""
     interval: Interval | None = None
     """The 95 % interval of `load`. Its ends may be 0 or infinite. None if it is unknown."""
 

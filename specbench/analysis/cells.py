@@ -171,7 +171,7 @@ class CellSource:
         survivors: Survivors,
         no_times: Missing | None,
     ) -> None:
-        """`no_times` is the reason why times are no evidence of speed; None if they are."""
+        """`no_times` is the reason why times are not evidence of speed; None if they are."""
         self._table = table
         self._survivors = survivors
         self._no_times = no_times

@@ -120,7 +120,7 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
 
     strata = group_by(range(len(all_prompts)), key=stratum_key)  # indices of prompts
     generator = np.random.default_rng(bootstrap.seed)
-    # weights [1 + resamples, prompts]; row 0 is no resample, so each prompt counts once
+    # weights [1 + resamples, prompts]; row 0 is not a resample, so each prompt counts once
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
     stratum_of = np.zeros(len(index_of), dtype=np.intp)  # number of each prompt's stratum
     for stratum, indices in enumerate(strata.values()):

@@ -130,7 +130,7 @@ def measure(
     # rows of requests that all ranked methods finished without a pause
     survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
-    no_times = _no_times(header, table.frame)  # why times are no evidence of speed, or None
+    no_times = _no_times(header, table.frame)  # why times are not evidence of speed, or None
     cell_source = CellSource(table, header, survivors, no_times)  # selects each cell's rows
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
     costs: dict[CellKey, Cost] = {}  # seconds of steps, energy and memory
@@ -224,7 +224,7 @@ def _bin_steps(
 
 
 def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
-    """Tell why a run's times are no evidence of speed; None if they are."""
+    """Tell why a run's times are not evidence of speed; None if they are."""
     if header.spec.values.phases or frame["draft_s"].notna().any():
         return WITH_PHASES
     has_none = header.imported and not frame["wall_s"].notna().any()

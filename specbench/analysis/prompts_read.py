@@ -48,7 +48,7 @@ class PromptsRead:
     """Answers to prompts that vanilla's server read differently."""
 
     first_other: OtherPrompt | None = None
-    """The prompt of the first of these answers; None if there is none."""
+    """The prompt of the first of these answers, or None without answers."""
 
 
 NO_PROMPTS = PromptsRead()

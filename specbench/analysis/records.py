@@ -213,7 +213,7 @@ def make_table(
     frame["prompt_offset"] = offsets
     frame["read_tokens"] = frame["prompt_tokens"] + np.nan_to_num(offsets)
     frame["other_row"] = other_rows(offsets, paired_rows)
-    # Vanilla's record is no baseline if its server read another prompt.
+    # Vanilla's record is not a baseline if its server read another prompt.
     baseline_rows = np.where(frame["other_row"] >= 0, -1, paired_rows)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:

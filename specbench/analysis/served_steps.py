@@ -129,7 +129,7 @@ def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
         return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
-        # an accept length is the tokens that a listed step emitted; zeros if there are none
+        # an accept length is the tokens that a listed step emitted; zeros without listed steps
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
     num_steps = max(

@@ -93,7 +93,7 @@ def _numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _encoding_problem(line: bytes, error: Exception) -> str:
-    """Return a clause about wrong characters in an unreadable line, or "" if there are none."""
+    """Return a clause about wrong characters in an unreadable line, or ""."""
     if line.startswith(codecs.BOM_UTF8):
         return "it begins with a byte order mark, as if a file had been appended. Remove the mark"
     escape = _HALF_PAIR.search(line)

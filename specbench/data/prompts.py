@@ -229,7 +229,7 @@ def _require_source(task: Task, source: str) -> TaskCard:
 
 
 def own_file(source: str) -> Path:
-    """Return the file that `--prompts source` names. Raise UserError if there is none."""
+    """Return the file that `--prompts source` names. Raise UserError without such a file."""
     path = Path(source).expanduser()
     if path.is_file():
         return path

@@ -84,14 +84,14 @@ class MethodOptions:
         return frozenset()
 
     def tree_sha256(self) -> str | None:
-        """The hash of the paths of a static tree. None if there is none, or if it is unreadable."""
+        """The hash of the paths of a static tree. None without one, or if it is unreadable."""
         return None
 
     def sized(self, rows: int) -> Self:
         """These options with steps of at most `rows` rows, in the paper's shape if possible.
 
-        By default this sets the field `nodes`. If there is none, it lowers `num_tokens`. Options
-        with neither field do not change.
+        By default this sets the field `nodes`. Without it, this lowers `num_tokens`. Options with
+        neither field do not change.
         """
         values = self.as_dict()
         if "nodes" in values:

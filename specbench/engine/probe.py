@@ -119,7 +119,7 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
 
 
 def _longest_window(config: Any) -> int:
-    """The longest window or chunk in any field of a config, in tokens. 0 if there is none."""
+    """The longest window or chunk in any field of a config, in tokens. 0 without any."""
     sizes = [
         setting
         for name, setting in config.to_dict().items()

@@ -37,7 +37,7 @@ class WeightFiles:
 
     @property
     def note(self) -> str:
-        """A sentence about the index that is not read, or "" if there is none."""
+        """A sentence about the index that is not read, or ""."""
         if self.unread_index is None:
             return ""
         read, unread = self.paths[0].name, self.unread_index.name
@@ -81,7 +81,7 @@ def find_weights(
 
 
 def _named_in_config(folder: Path) -> str:
-    """The name of the file that config.json gives to transformers, or "" if there is none.
+    """The name of the file that config.json gives to transformers, or "".
 
     Raises:
         CheckpointError: it is not beside config.json.

@@ -32,7 +32,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     and vanilla need no audit. If it has no result for them, there is no check (None).
 
     Args:
-        audit: the stored audit of the run's answers; None if there is none.
+        audit: the stored audit of the run's answers; None without an audit.
         key: the checked cell: the method, the temperature, and the mean over tasks.
     """
     # The audit's results at the run's temperature and, for sampled answers, at a raised one, at

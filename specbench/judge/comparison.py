@@ -213,7 +213,7 @@ def _compare(
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
         is_one_run=is_one_run,
     )
-    # Times are no evidence if the phases of steps were timed, which slows the steps.
+    # Times are not evidence if the phases of steps were timed, which slows the steps.
     no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
     # the requests that both finished, one per row
     requests = pair_requests(subject.frame, reference.frame, methods)

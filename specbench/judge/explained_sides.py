@@ -128,7 +128,7 @@ class ExplainedSide:
 
     @property
     def no_times(self) -> str:
-        """The reason why times of this side are no evidence; empty if they may be used."""
+        """The reason why times of this side are not evidence; empty if they may be used."""
         if self.phases:
             return "the phases of steps were timed, which slows them down"
         has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())
@@ -176,7 +176,7 @@ def make_side(
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
     rows = counted_run.rows(key)  # numbers of the method's rows in the table: [requests]
-    # Row of vanilla's answer (-1 if there is none), and number of the pass or run: [requests] each.
+    # Row of vanilla's answer (-1 without one), and number of the pass or run: [requests] each.
     baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
         has_baseline = baseline_rows >= 0

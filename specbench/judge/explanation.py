@@ -88,7 +88,7 @@ class Explanation:
 
     @property
     def no_times(self) -> str:
-        """The reason why times are no evidence; empty if they may be used."""
+        """The reason why times are not evidence; empty if they may be used."""
         return next(filter(None, (side.no_times for side in self.sides)), "")
 
     @property
@@ -109,7 +109,7 @@ class Explanation:
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors that count, the largest first. If times are no evidence, only MAT counts."""
+        """The factors that count, the largest first. If times are not evidence, only MAT counts."""
         names = [MAT] if self.no_times else FACTORS
         factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
@@ -291,7 +291,7 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
 
     P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
     the number of all factors, and for the number of all bins. A factor is not tested if it is 1 up
-    to rounding, if it comes from times that are no evidence, or if a run is explained alone.
+    to rounding, if it comes from times that are not evidence, or if a run is explained alone.
     """
     no_change = without_spread(1.0)
     # (index of the explanation, name of the factor) -> corrected p-value, or None if the factor

@@ -33,7 +33,7 @@ class ExplainedDocument(NamedTuple):
 
     tables: ExplainedTables
     falls: Sequence[Sequence[Bar]]
-    """The waterfall of each block; empty if times are no evidence."""
+    """The waterfall of each block; empty if times are not evidence."""
     explanations: Sequence[Mapping[str, Any]]
     """All numbers of each block, with the settings that differ."""
     is_pair: bool
@@ -178,7 +178,7 @@ def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
     The lines under cost are the method's step and the baseline's. Their column `part_of` has
     "cost". A bin has the steps in a range of positions, context lengths or turns. Its column has
-    "MAT". If times are no evidence, MAT is the only factor, and there are no lines under cost.
+    "MAT". If times are not evidence, MAT is the only factor, and there are no lines under cost.
     """
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):

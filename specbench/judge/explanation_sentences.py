@@ -95,8 +95,8 @@ def _evidence(explanation: Explanation) -> str:
 
 
 def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
-    """A further sentence that lists the factors that differ significantly from 1. It is empty if
-    there are none.
+    """A further sentence that lists the factors that differ significantly from 1. It is empty
+    without such factors.
     """
     claimed = [factor for factor in factors if explanation.is_claimed(factor.name)]
     texts = [f"{factor.name} x{factor.effect.value:.3f}" for factor in claimed]

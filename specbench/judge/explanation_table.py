@@ -117,7 +117,7 @@ def _table(explanation: Explanation) -> Table:
 
     Rows for the method's step and vanilla's follow the cost. Rows for bins follow MAT: a bin has
     the steps in a range of answer tokens, of context or of turns. The phases of a step and the
-    product, which is the printed number or ratio, come last. If times are no evidence, MAT is the
+    product, which is the printed number or ratio, come last. If times are not evidence, MAT is the
     only factor, and there is no product.
     """
     is_pair = explanation.reference is not None
@@ -178,7 +178,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
 def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
     """The rows of a step's phases, such as drafting, with their shares of the step on each side.
 
-    The shares add up to 100 %, so phases are no factors, and the other columns are empty. If no
+    The shares add up to 100 %, so phases are not factors, and the other columns are empty. If no
     side timed its phases, there are no rows.
     """
     sides = explanation.sides

@@ -57,7 +57,7 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     method. Columns of the baseline run end in `_before`. The other columns are:
 
     - `row`: the completion's row in this run's table. `baseline_row`: the row of vanilla's answer
-      to compare with, or -1 if there is none. `error`: the error's text if the completion failed.
+      to compare with, or -1. `error`: the error's text if the completion failed.
       All three are NaN if this run lacks the completion.
     - `is_present`: this run has a record of the completion. `is_measured`: it has one, and the
       completion did not fail.

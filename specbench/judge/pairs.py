@@ -170,7 +170,7 @@ def pair_cell(
         rows: rows of `pair_requests` for the cell.
         draws: resamples of the task's samples, for intervals. None (for all tasks pooled) gives
             numbers without intervals.
-        no_times: the reason why the times of a run are no evidence; None if they are.
+        no_times: the reason why the times of a run are not evidence; None if they are.
         repetition: the passes or runs that both sides have.
     """
     if not len(rows):

@@ -89,7 +89,7 @@ def _failures_table(failures: Sequence[Check]) -> TextTable:
     # (method, name of the check, number in the baseline, number now, result in words) -> checks
     checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:
-        before, now = _numbers(check)  # as texts; empty if there are none
+        before, now = _numbers(check)  # as texts; empty if the check has none
         checks_by_texts[check.method, check.name, before, now, check.text].append(check)
     rows = []
     for (method, name, before, now, result_text), checks in checks_by_texts.items():

@@ -203,7 +203,7 @@ def write_audit(folder: Path, audit: StoredAudit) -> None:
 
 
 def read_audit(folder: Path) -> StoredAudit | None:
-    """Read the audit of the run in a folder, or return None if there is none.
+    """Read the audit of the run in a folder, or return None without an audit.
 
     Raises:
         RunFolderError: the file cannot be read, or is of a newer version.

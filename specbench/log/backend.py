@@ -139,7 +139,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     --check-drafts.
     """
     layer_inputs: tuple[int, ...] = ()
-    """Target layers whose inputs the drafter reads. Absent if there are none."""
+    """Target layers whose inputs the drafter reads. Absent if empty."""
     weights_layout: str = ""
     """Published layout of the drafter's checkpoint. Absent if there is only one layout."""
     weights_facts: tuple[str, ...] = ()
@@ -247,11 +247,9 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     num_tokens: int = 0
     """Tokens of the answers that did not fail."""
     num_before: int = 0
-    """Requests of the block that an earlier part of the run completed. Absent if there are none."""
+    """Requests of the block that an earlier part of the run completed. Absent if 0."""
     num_repeats: int = 0
-    """Requests that were repeated only to keep up the load, and have no record. Absent if there are
-    none.
-    """
+    """Requests that were repeated only to keep up the load, and have no record. Absent if 0."""
     client_s: float = 0.0
     """CPU seconds that the client used."""
     concurrency: int = 0

@@ -146,7 +146,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
 
     If the two headers differ in a void field, this says nothing about the runs.
     """
-    # Facts that the files of an imported run do not give; there are none in other runs.
+    # Facts that the files of an imported run do not give. Other runs have all facts.
     yield from (*first.untold_patterns, *second.untold_patterns)
     # All GPUs of the machine. The GPU that a run used is compared separately (`_named_fields`).
     yield "environment.gpus.*"

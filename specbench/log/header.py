@@ -60,7 +60,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     is_original: bool = False
     """True if the prompts are bundled and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Id of a prompt -> id of an earlier prompt with the same text. Absent if there are none."""
+    """Id of a prompt -> id of an earlier prompt with the same text. Absent if empty."""
 
     @property
     def is_imitation(self) -> bool:
@@ -144,9 +144,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     roofline: Annotated[backend.RooflineHeader | None, role("note")] = None
     """Memory traffic. Absent if not measured."""
     hooks: Annotated[dict[str, backend.HookTimes], role("note")] = {}
-    """Untimed work by method. Absent if there is none."""
+    """Untimed work by method. Absent if empty."""
     weights_print: Annotated[backend.WeightsPrint | None, role("note")] = None
-    """Fingerprints of the target's weights. Absent if there are none."""
+    """Fingerprints of the target's weights. Absent if unknown."""
     threads: Annotated[Threads | None, role("machine")] = None
     """CPU threads. Absent before the model is loaded."""
     kernels: Annotated[backend.Kernels | None, role("machine")] = None

@@ -36,7 +36,7 @@ class RecordCheck:
         self._repeats = spec_values.repeats or 1  # passes over all prompts
         # All loads of the run: numbers of requests at once, and rates per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
-        # Field of a key -> the values that it can have; if there are none, it can have any value.
+        # Field of a key -> the values that it can have; without values, it can have any.
         # In a run with both kinds of load, either field may be 0.
         self._values_of_run: dict[str, Collection[Any]] = {
             "method": header.methods,  # by their names in lines

@@ -58,7 +58,7 @@ class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
     is_on: bool | None = None
     """True if the model is asked to think or always thinks. Absent if unknown."""
     values: dict[str, Any] = {}
-    """Values of the template's switches. Absent if there are none."""
+    """Values of the template's switches. Absent if empty."""
 
 
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,8 +75,8 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runs.
     """
     think_ids: tuple[int, ...] = ()
-    """Special tokens that mark thinking and are left out of the texts of answers. Absent if there
-    are none.
+    """Special tokens that mark thinking and are left out of the texts of answers. Absent if
+    empty.
     """
 
 
@@ -108,7 +108,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     files: Annotated[dict[str, FileHeader], shown_as("file {}")] = {}
     """Files of the checkpoint by name."""
     template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
-    """Hash of the chat template. Absent if there is none."""
+    """Hash of the chat template. Absent without a template."""
     chat: Annotated[ChatHeader | None, role("note")] = None
     """How dialogues become prompts. Absent in older runs."""
 

@@ -60,7 +60,7 @@ class GpuUse(Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences with reasons to doubt times measured on the GPU. Empty if there are none.
+        """Sentences with reasons to doubt times measured on the GPU. Empty if the times are sound.
 
         `other_processes_most` is the largest number of other processes on the card at once.
         `percent_busy_before` is the card's utilisation before the run, None if unknown. `throttled`

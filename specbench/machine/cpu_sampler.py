@@ -43,7 +43,7 @@ class CpuSampler(Sampler):
         self._clocks.add(now.clock_mhz or None)
 
     def describe(self) -> CpuUse | None:
-        """The summary of the samples so far, or None if there are none."""
+        """The summary of the samples so far, or None without samples."""
         shares = self._shares.span()
         if shares is None:
             return None

@@ -71,7 +71,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 
 def control_warning(plan: Plan) -> str | None:
-    """A warning about prompts whose text has control tokens, or None if there are none."""
+    """A warning about prompts whose text has control tokens, or None without such prompts."""
     tokens = {  # the last control token of each such prompt, by the prompt's id
         prompt.sample_id: token
         for prompts in plan.prompts.values()

@@ -36,7 +36,7 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
         UserError: the chat template, or every prompt, has such a token.
     """
     codec = setup.codec
-    # `beyond_text` is a phrase about the first token without an embedding; empty if there is none.
+    # `beyond_text` is a phrase about the first token without an embedding; empty if all have one.
     # The template is tried with the text "a", which every model can read.
     template_problem = codec.beyond_text(codec.render([user("a")]))
     if template_problem:

@@ -134,7 +134,7 @@ def find_checkpoint(
 
     The first of these is taken: a datastore that the user named, the weights of a stand-in, a
     folder or Hub id that the user named, the checkpoint on the card. If the method needs weights
-    and there are none, the result's `exists` is False. `stand_in` has the plans of weights in the
+    but has none, the result's `exists` is False. `stand_in` has the plans of weights in the
     shapes of a real model and its drafters; None if the target has real weights. `method` has the
     user's options. With `is_offline`, nothing is downloaded.
 

@@ -65,7 +65,7 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
 
     An `Estimate` is a number that is not missing.
     """
-    # The metrics of each method on a server at each temperature. Without servers, there are none.
+    # The metrics of each method on a server at each temperature. Empty without servers.
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
     # The seconds of a step / vanilla's, for each method, temperature and task, and over all tasks.
     step_costs = [cost.relative for run in runs for cost in run.costs.values()]

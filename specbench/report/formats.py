@@ -62,7 +62,7 @@ def ends(interval: Interval) -> str:
 
 
 def brackets(estimate: Value) -> str:
-    """Return the interval as a suffix, such as " [1.38, 1.46]", or "" if there is none."""
+    """Return the interval as a suffix, such as " [1.38, 1.46]", or "" without an interval."""
     interval = interval_of(estimate)
     return f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
 

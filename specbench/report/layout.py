@@ -121,7 +121,7 @@ class _Layout:
 
     @property
     def _gap(self) -> int:
-        """The widest gap in characters with which all columns fit, or `_GAP` if there is none."""
+        """The widest gap in characters with which all columns fit, or `_GAP` if they never fit."""
         for gap in (3, 2, 1):
             if self._width_of(self._units, gap) <= self._width:
                 return gap

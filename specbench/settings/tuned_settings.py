@@ -182,7 +182,7 @@ def _stored_paths() -> list[Path]:
 
 
 def _path_of(model: str, temperatures: str) -> Path | None:
-    """Find the file of the settings of a model at some temperatures; None if there is none."""
+    """Find the file of a model's settings at some temperatures. Return None without one."""
     name = _file_name(model, temperatures)
     return next((path for path in _stored_paths() if path.name == name), None)
 

@@ -108,11 +108,9 @@ class Serving:
     num_retries: int = 0
     """Attempts that the server refused before it began to answer."""
     num_reasoning: int | UnsetType = UNSET
-    """Characters that the server sent as reasoning before the text. Absent if there are none."""
+    """Characters that the server sent as reasoning before the text. Absent if 0."""
     num_hidden: int | UnsetType = UNSET
-    """Counted tokens that are not in the text, such as marks around reasoning. Absent if there are
-    none.
-    """
+    """Counted tokens that are not in the text, such as marks around reasoning. Absent if 0."""
     reported_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server counted. 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET

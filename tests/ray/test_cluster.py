@@ -170,7 +170,7 @@ def test_a_worker_has_as_many_gpus_as_the_device_names(nodes: Nodes, tmp_path: P
     nodes.add(num_gpus=1, code=CARDS)
     nodes.add(num_gpus=2, code=CARDS)
     call = ("--model", "vicuna-7b", "--weights", "stand-in", "--method", "pld")
-    # 13 GB: the setup is that of two GPUs, and loading it fails, since there are none.
+    # 13 GB: the setup is that of two GPUs, and loading it fails, since the machine has none.
     assert "2 such GPUs are needed" in refused(nodes, tmp_path / "run", *call)
     said = refused(nodes, tmp_path / "run", *call, "--device", "cuda:0-1")
     assert "Vicuna 7B (float16, cuda:0-1) on 1 worker" in said

@@ -46,7 +46,7 @@ def cells(table: Table, method: str) -> list[str]:
 
 
 def signs(texts: list[str]) -> list[str]:
-    """The sign after the number in each text, such as "±", or empty if there is none."""
+    """The sign after the number in each text, such as "±", or ""."""
     return [text.partition(" ")[2][:1] for text in texts]
 
 

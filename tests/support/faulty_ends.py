@@ -14,7 +14,7 @@ def patched_emit(emit_: Callable[..., Any]) -> AbstractContextManager[Any]:
 
 
 def _end_of(ids: Sequence[int], state: State) -> int | None:
-    """The index of the first end token, or None if there is none."""
+    """The index of the first end token, or None without one."""
     eos_ids = state.request.eos_ids
     return next((index for index, token in enumerate(ids) if token in eos_ids), None)
 

@@ -90,7 +90,7 @@ class VirtualServer:
     """The server's counters."""
 
     def page(self, path: str) -> str:
-        """The text at a path. Raises RequestFailed if there is none."""
+        """The text at a path. Raises RequestFailed without such a path."""
         if path == "/v1/models":
             return json.dumps({"data": [{"id": "tiny", "max_model_len": 4096}]})
         if path == "/version" and self.has_counts:
@@ -103,7 +103,7 @@ class VirtualServer:
     async def answer(
         self, protocol: StreamProtocol, body: Mapping[str, Any], budget: int
     ) -> Answer:
-        """The answer to an attempt. Raises RequestFailed if there is none."""
+        """The answer to an attempt. Raises RequestFailed without an answer."""
         if self.generator.random() < self.refused_share:
             raise RequestFailed("The server answered with HTTP status 429: busy", is_refused=True)
         number = self.num_requests

@@ -58,7 +58,7 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
 
 
 def total_of_known(variances: Sequence[Variance | None]) -> Variance | None:
-    """Add up independent variances; None if any is unknown, or if there are none."""
+    """Add up independent variances; None if any is unknown, or without any."""
     known_variances = _all_known(variances)
     return total(known_variances) if known_variances else None
 

@@ -122,7 +122,7 @@ def _values(contents: Sequence[FileContent], records: Sequence[Record], model: s
 def _shared_name(names: Iterable[str]) -> str:
     """The common start of the models' names, since some files add the method to the name.
 
-    Without a common start, it is a list of all names, or UNKNOWN if there is none. An empty name
+    Without a common start, it is a list of all names, or UNKNOWN without names. An empty name
     does not count.
     """
     given_names = sorted({*filter(None, names)})

@@ -246,7 +246,7 @@ def _whole(digits: str) -> int:
 
 
 def finite(digits: str) -> float:
-    """The number in a text. Raise ValueError if it is no number, or too large for a float."""
+    """The number in a text. Raise ValueError if it is not a number, or too large for a float."""
     number = float(digits)
     if math.isnan(number):
         raise ValueError(f"{digits} is not a number")

@@ -97,7 +97,7 @@ class Worker:
         )
 
     def complete(self, opening: Opening, job: Job | None) -> Result:
-        """Make those records of a sample that are not stored yet. Without a job there are none.
+        """Make those records of a sample that are not stored yet. Without a job, make none.
 
         The first call in a process loads the model, checks that it is the run's model, and warms
         up. Its result also has the worker's description.

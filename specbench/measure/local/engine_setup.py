@@ -51,7 +51,7 @@ def context_length(path: Path, what: str) -> int | None:
     """
     config = checkpoints.read_config(path, what)  # the config.json as a dict
     text_config = config.get("text_config") or config  # multimodal models nest the text part
-    # The table with the type and the scaling of the rotary embedding; empty if there is none.
+    # The table with the type and the scaling of the rotary embedding; empty if the config has none.
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):

@@ -1,5 +1,5 @@
-"""Send requests to a server. The result is a streamed answer with its times, or the reason why
-there is none.
+"""Send requests to a server. The result is a streamed answer with its times, or the reason why it
+failed.
 
 A request is sent again only if the server refused it before it began to answer. A connection is
 reused only right away, because servers drop idle connections, and a dropped one would look like a

@@ -268,7 +268,7 @@ async def _is_lossy(client: Client, software: _Software) -> bool:
 
 
 async def _object_at(client: Client, path: str) -> dict[str, Any]:
-    """The JSON object at a path, or an empty one if there is none."""
+    """The JSON object at a path, or an empty one."""
     try:
         answer: Any = msgspec.json.decode(await client.get(path))
     except (RequestFailed, msgspec.DecodeError, RecursionError):

@@ -68,7 +68,7 @@ class OpenServer:
         return self.death()
 
     async def complete(self, ask: ChatRequest) -> Answer:
-        """The answer to a request. Raises RequestFailed if there is none."""
+        """The answer to a request. Raises RequestFailed without an answer."""
         return await self.client.complete(
             self.properties.protocol, self.properties.header.model, ask
         )

@@ -45,7 +45,7 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     """The methods that run, which are those named, or the engine's defaults. Vanilla is first.
 
     A choice is a method's name with the options that the user gave. `spec.choices` are the named
-    methods, empty if there are none. `spec.is_baseline_run` is True if vanilla, the baseline, is
+    methods, empty without any. `spec.is_baseline_run` is True if vanilla, the baseline, is
     to run even if it is not named. `engine.methods` has the methods of the engine, by name.
 
     Raises:

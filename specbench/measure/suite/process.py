@@ -22,7 +22,7 @@ class Ended(NamedTuple):
     code: int | None
     """Its exit status; None if it was stopped at its timeout."""
     last: str
-    """The last printed line that is not empty, or "" if there is none."""
+    """The last printed line that is not empty, or ""."""
 
 
 def run_tried(

@@ -143,7 +143,7 @@ class Highlight:
     words: str
     """The interval or the unit, which is below the number."""
     label: str = ""
-    """The label of the method, or "" if there is none."""
+    """The label of the method, or ""."""
 
 
 def _highlights(report: Report) -> list[Highlight]:
@@ -160,7 +160,7 @@ def _highlights(report: Report) -> list[Highlight]:
     fastest = max(drafting, key=_speedup, default=None)
     # `overall` has the means over tasks.
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
-        interval = formats.interval_of(speedup)  # None if there is none to show
+        interval = formats.interval_of(speedup)  # None if it is not shown
         # `report.scope` says what intervals cover, such as "over prompts and 3 passes".
         interval_text = f"{formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"

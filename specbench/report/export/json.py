@@ -97,7 +97,7 @@ def plain(content: Any) -> Any:
         return {"missing": content.reason}
     if isinstance(content, Estimate):
         estimate = {"value": plain(content.value)}
-        interval = content.shown_interval  # None if there is none to show
+        interval = content.shown_interval  # None if it is not shown
         return {**estimate, "low": interval.low, "high": interval.high} if interval else estimate
     if is_dataclass(content) and not isinstance(content, type):  # an instance, not a class
         return {field.name: plain(getattr(content, field.name)) for field in fields(content)}

@@ -160,7 +160,7 @@ def _marks(report: Report) -> Marks:
 
 
 def _details(header: RunHeader, method: MethodResults) -> str:
-    """Return a method's options, settings and threads in words, or "" if there are none."""
+    """Return a method's options, settings and threads in words, or "" without any."""
     return ", ".join(header.method(method.method).details)
 
 

@@ -139,8 +139,8 @@ def _draw(report: Report) -> Figure:
 def _marks_on_bars(method: MethodResults) -> list[Mark]:
     """Return points along the bars that show the intervals of a method's mean MAT and speedup.
 
-    Names of methods should not cover these points. A number without an interval has no points, and
-    there are none if a mean is missing.
+    Names of methods should not cover these points. A number without an interval has no points. The
+    result is empty if a mean is missing.
     """
     mean = _mean_of(method)  # MAT and speedup, or None if one is missing
     if mean is None:

@@ -46,7 +46,7 @@ class Blocks:
         return cls(group_by(whole_blocks, key=lambda block: (block.method, block.concurrency)))
 
     def at(self, size: DraftSize, load: int) -> Sequence[BlockHeader]:
-        """Return the blocks of a size at a load; empty if there are none."""
+        """Return the blocks of a size at a load."""
         return self.by_cell.get((size.label, load), ())
 
 

@@ -125,7 +125,7 @@ def _ended(random: Random, folder: Path) -> None:
 
 
 def _merge(folder: Path, *names: str, out: str = "out") -> str:
-    """Merge runs, and return the error message, empty if there is none."""
+    """Merge runs, and return the error message, empty if none is printed."""
     said = specbench("merge", *names, "--out", out, folder=folder)
     assert said.code in (0, 2), said
     return said.err if said.code else ""

@@ -42,7 +42,7 @@ def test_a_run_stops_after_a_block_in_which_the_baseline_drafts(concurrency: int
             concurrency=(concurrency,),
             log=log,
         )
-    assert log.records, "the block is kept, so that a report can say why it is no baseline"
+    assert log.records, "the block is kept, so that a report can say why it is not a baseline"
 
 
 def test_another_label_may_draft_and_a_vanilla_that_never_drafts_may_stay() -> None:

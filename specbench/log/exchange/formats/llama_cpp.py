@@ -21,8 +21,8 @@ _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
 
 def _read(source: SourceFile) -> FileContent:
     """Read the answers of a file, which has a JSON object per answer. The model, the temperature
-    and the budget of tokens are unknown if the answers do not agree. A budget of -1 means that
-    there is none.
+    and the budget of tokens are unknown if the answers do not agree. A budget of -1 means no
+    limit.
     """
     answers = source.entries
     models = {answer.get("model", str, "") for answer in answers}
