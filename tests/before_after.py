@@ -47,11 +47,8 @@ def make(folder: Path, count: int, seed: int) -> None:
 def _lines(run: Path) -> list[str]:
     """The lines of a run's records, which may be compressed."""
     plain = run / "samples.jsonl"
-    content = (
-        plain.read_bytes()
-        if plain.exists()
-        else gzip.decompress((run / "samples.jsonl.gz").read_bytes())
-    )
+    compressed = run / "samples.jsonl.gz"
+    content = plain.read_bytes() if plain.exists() else gzip.decompress(compressed.read_bytes())
     return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
@@ -59,12 +56,20 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
     """Some methods, tasks, prompts, passes and temperatures of a run."""
     header = copy.deepcopy(header)
     others = [name for name in header["methods"] if name != "vanilla"]
-    methods = ["vanilla", *rng.sample(others, rng.randint(1, min(4, len(others))))]
+    num_others = rng.randint(1, min(4, len(others)))
+    methods = ["vanilla", *rng.sample(others, num_others)]
     if rng.random() < 0.1:
         methods = methods[1:]
-    tasks = rng.sample(list(header["columns"]), rng.randint(1, len(header["columns"])))
-    num_prompts, num_passes = rng.randint(1, 8), rng.choice([1, 1, 2, 3])
-    ids = {task: sorted({r["sample_id"] for r in records if r["task"] == task}) for task in tasks}
+    columns = header["columns"]  # by task
+    num_tasks = rng.randint(1, len(columns))
+    tasks = rng.sample(list(columns), num_tasks)
+    num_prompts = rng.randint(1, 8)
+    num_passes = rng.choice([1, 1, 2, 3])
+    # the ids of each task's prompts
+    ids = {
+        task: sorted({record["sample_id"] for record in records if record["task"] == task})
+        for task in tasks
+    }
     kept = [
         record
         for record in records
@@ -79,13 +84,17 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
         kept += [{**record, "temperature": 1.0, "seed": record["seed"] + 1} for record in kept]
     values = header["spec"]["values"]
     values |= {"methods": methods, "tasks": tasks, "temperatures": temperatures}
-    values |= {"repeats": max(r["repeat"] for r in kept) + 1, "limit": num_prompts}
+    last_pass = max(record["repeat"] for record in kept)
+    values |= {"repeats": last_pass + 1, "limit": num_prompts}
     for part in ("methods", "execution", "servers"):
         if header.get(part):
             header[part] = {name: header[part][name] for name in methods}
-    blocks = header.get("blocks", [])
-    header["blocks"] = [b for b in blocks if b["method"] in methods and b["task"] in tasks]
-    header["columns"] = {name: header["columns"][name] for name in tasks}
+    header["blocks"] = [
+        block
+        for block in header.get("blocks", [])
+        if block["method"] in methods and block["task"] in tasks
+    ]
+    header["columns"] = {task: columns[task] for task in tasks}
     header["prompts"] = [about for about in header["prompts"] if about["task"] in tasks]
     if header.get("roofline"):
         bytes_read = header["roofline"]["draft_bytes"]
@@ -96,14 +105,15 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
 
 def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any]:
     """The records with random times, failures and answers. The method `steady` keeps its pace."""
-    spread, failing = rng.choice([0.01, 0.05, 0.2]), rng.choice([0.0, 0.0, 0.03])
-    names = sorted({r["method"] for r in records})
-    slow = {name: rng.choice([1.0, 1.0, 1.1, 1.5]) for name in names} | {steady: 1.0}
-    passes = [math.exp(rng.gauss(0, spread / 2)) for _ in range(8)]
+    spread = rng.choice([0.01, 0.05, 0.2])  # standard deviation of log times
+    failure_rate = rng.choice([0.0, 0.0, 0.03])
+    methods = sorted({record["method"] for record in records})
+    slowness = {method: rng.choice([1.0, 1.0, 1.1, 1.5]) for method in methods} | {steady: 1.0}
+    factor_of_pass = [math.exp(rng.gauss(0, spread / 2)) for _ in range(8)]
     noisy = []
     for record in records:
         record = copy.deepcopy(record)
-        if record["status"] == "ok" and rng.random() < failing:
+        if record["status"] == "ok" and rng.random() < failure_rate:
             keys = ("method", "temperature", "task", "sample_id", "turn", "repeat", "concurrency")
             record = {name: record[name] for name in keys if name in record} | {
                 "schema": 1, "status": "error", "prompt_tokens": record["prompt_tokens"],
@@ -112,12 +122,14 @@ def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any
                 "stop_reason": None, "prefill_s": None, "decode_s": None,
             }  # fmt: skip
         elif record["status"] == "ok":
-            factor = slow[record["method"]] * passes[record["repeat"]]
+            factor = slowness[record["method"]] * factor_of_pass[record["repeat"]]
             for name in ("prefill_s", "decode_s"):
                 if record.get(name) is not None:
                     record[name] *= factor * math.exp(rng.gauss(0, spread))
-            if record["temperature"] == 0 and record["method"] != "vanilla" and rng.random() < 0.02:
-                record["token_ids"][-2:] = [5, 6][: len(record["token_ids"])]
+            is_greedy_draft = record["temperature"] == 0 and record["method"] != "vanilla"
+            if is_greedy_draft and rng.random() < 0.02:
+                token_ids = record["token_ids"]
+                token_ids[-2:] = [5, 6][: len(token_ids)]
         noisy.append(record)
     return noisy
 
@@ -166,17 +178,21 @@ def _of_run(run: Path, name: str) -> dict[str, Any]:
 
 def _document(*words: str) -> Any:
     """The exit code of a command, and the document that it prints."""
-    form = ("--json",) if words[0] == "check" else ("--format", "json")
-    code, text = _called(*words, *form)
-    return {"exit": code, "document": json.loads(text) if text.startswith("{") else None}
+    json_option = ("--json",) if words[0] == "check" else ("--format", "json")
+    code, text = _called(*words, *json_option)
+    document = json.loads(text) if text.startswith("{") else None
+    return {"exit": code, "document": document}
 
 
 def _called(*words: str) -> tuple[int, str]:
     """The exit code of a command and its output."""
     from specbench.cli import main
 
-    printed, errors, code = io.StringIO(), io.StringIO(), 0
-    arguments, sys.argv = sys.argv, ["specbench", *words]
+    printed = io.StringIO()
+    errors = io.StringIO()
+    code = 0
+    arguments = sys.argv
+    sys.argv = ["specbench", *words]
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             main()

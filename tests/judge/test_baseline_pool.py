@@ -27,8 +27,10 @@ def gate(
     slowdowns: Mapping[str, float] | None = None,
     allowed: Allowed = ALLOWED,
 ) -> CheckedRun:
-    first, *more = [simulator.run(1000 * seed + number) for number in range(1, 6)]
-    return check(simulator.run(1000 * seed, slowdowns), first, allowed, more=more)
+    run_seed = 1000 * seed
+    first, *more = [simulator.run(run_seed + number) for number in range(1, 6)]
+    run = simulator.run(run_seed, slowdowns)
+    return check(run, first, allowed, more=more)
 
 
 def speed_checks(checked: CheckedRun) -> list[Check]:
@@ -48,14 +50,20 @@ def slow(checked: CheckedRun) -> set[str]:
 def test_a_slow_method_fails_even_if_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
-        assert slow(gate(simulator, seed, {method: 0.2})) == {method}
+        checked = gate(simulator, seed, {method: 0.2})
+        assert slow(checked) == {method}
     for seed in range(10, 16):
-        assert slow(gate(simulator, seed)) == set()
+        checked = gate(simulator, seed)
+        assert slow(checked) == set()
 
 
 def test_methods_that_are_equally_slower_are_one_failure() -> None:
-    (failure,) = failed_speeds(gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3)))
-    assert (cell(failure).method, cell(failure).task) == ("vanilla", MEAN)
+    slowdowns = dict.fromkeys(METHODS, 0.3)
+    checked = gate(Simulator(8, drift=0.005), 3, slowdowns)
+    (failure,) = failed_speeds(checked)
+    failed_cell = cell(failure)
+    assert failed_cell.method == "vanilla"
+    assert failed_cell.task == MEAN
     assert "in all methods together" in failure.text
 
 
@@ -70,8 +78,10 @@ def test_the_gate_skips_speeds_of_noisy_runs() -> None:
 
 def test_equal_runs_pass_if_a_large_slowdown_is_allowed() -> None:
     """A test has to find twice the allowed slowdown if that is more than 20 %."""
-    checked = gate(Simulator(8), 4, allowed=Allowed(max_slowdown=0.25, max_mismatch=0.1))
-    assert {outcome.status for outcome in speed_checks(checked)} == {"passed"}
+    allowed = Allowed(max_slowdown=0.25, max_mismatch=0.1)
+    checked = gate(Simulator(8), 4, allowed=allowed)
+    statuses = {outcome.status for outcome in speed_checks(checked)}
+    assert statuses == {"passed"}
 
 
 def test_the_only_method_counts_as_one_check() -> None:
@@ -89,7 +99,8 @@ def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
 
     without_pld = with_records(third, drop_pld)
     checked = check(run, first, ALLOWED, more=[second, without_pld])
-    (speed_of_pld,) = [speed for speed in speed_checks(checked) if cell(speed).method == "pld"]
+    speeds = speed_checks(checked)
+    (speed_of_pld,) = [speed for speed in speeds if cell(speed).method == "pld"]
     assert speed_of_pld.status == "skipped"
     assert checked.exit_code == 3
     assert checked.failures == ()
@@ -97,7 +108,9 @@ def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
 
 
 def test_the_only_method_is_judged_under_its_own_name() -> None:
-    assert slow(gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})) == {"pld"}
+    simulator = Simulator(8, methods=("pld",))
+    checked = gate(simulator, 3, {"pld": 0.3})
+    assert slow(checked) == {"pld"}
 
 
 def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
@@ -109,7 +122,9 @@ def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     checked = check(slow_run, first, ALLOWED, more=more)
     assert len(speed_checks(checked)) == 2 * (len(METHODS) + 1)
     (failure,) = failed_speeds(checked)
-    assert (cell(failure).method, cell(failure).load.concurrency) == ("pld", 8)
+    failed_cell = cell(failure)
+    assert failed_cell.method == "pld"
+    assert failed_cell.load.concurrency == 8
     alone = [at_loads(simulator.run(seed), {1: {}}) for seed in range(2, 4)]
     with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
         check(first, first, ALLOWED, more=[more[0], *alone])
