@@ -35,7 +35,7 @@ SELECTED = "(gpu or kernels) and not (compile or native)"
 TASK = ("gsm8k",)
 """The task of the runs that only explain other runs."""
 RECORDED_PROMPTS = 4
-"""Prompts per task of the run to record. 28 answers per method give a precision of 0.4 %."""
+"""Prompts per task of the run to record."""
 METHODS = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
     "recycling", "sam", "suffix",

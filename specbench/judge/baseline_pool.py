@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,7 +105,10 @@ def check_speeds(
     rule = _SpeedRule(max_slowdown, GATE_ALPHA / (num_checks * num_loads))  # Bonferroni
     changes = change_table.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
+    checked_key, against = cells[0], "than in the baselines"  # of the last check
     if num_cells > 1:
+        # The check of all methods together is listed under vanilla.
+        checked_key, against = replace(cells[0], method=BASELINE), "in all methods together"
         relative_changes = changes - common_changes  # [cells, pairs of runs]
         # degrees of freedom between baselines * between cells
         degrees = (num_baselines - 1) * (num_cells - 1)
@@ -114,13 +118,9 @@ def check_speeds(
         mean_changes = relative_changes[:, :num_baselines].mean(axis=1)  # [cells]
         for key, change in zip(cells, mean_changes.tolist(), strict=True):
             yield _check(key, change, variance, rule, against="than the run's other methods")
-    # The check of all methods together is listed under vanilla, at the first cell's temperature,
-    # or under the only cell.
-    method = BASELINE if num_cells > 1 else cells[0].method
-    key = CellKey(method, cells[0].temperature, MEAN, load)
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
     change = float(common_changes[:num_baselines].mean())
-    yield _check(key, change, variance, rule, against="in all methods together")
+    yield _check(checked_key, change, variance, rule, against)
 
 
 def _log_times(tabled_run: TabledRun) -> Series:

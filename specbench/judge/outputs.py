@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -67,7 +68,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0. For
       vanilla itself, -1 if the answer changed, else 0. NaN if the answer is not compared.
     - `lead`: the number of tokens before the answer leaves vanilla's, minus the same number in the
-      baseline run. NaN if the answer is not compared.
+      baseline run. Infinite if it leaves vanilla's in one of the two runs only, and 0 if it does so
+      in neither. NaN if the answer is not compared.
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
@@ -103,7 +105,8 @@ def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Floa
     leads = np.full(len(joined), np.nan)
     for i in np.flatnonzero(joined["is_compared"]):
         num_before = _num_shared_tokens(baseline, joined["row_before"].iat[i])
-        leads[i] = _num_shared_tokens(table, int(joined["row"].iat[i])) - num_before
+        num_shared = _num_shared_tokens(table, int(joined["row"].iat[i]))
+        leads[i] = 0.0 if num_shared == num_before else num_shared - num_before
     return leads
 
 
@@ -122,17 +125,15 @@ def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) ->
     return pd.Series(is_among, rows.index)
 
 
-def _num_shared_tokens(table: RecordTable, row: int) -> int:
-    """The number of tokens before an answer leaves vanilla's. If the two do not differ
-    within the shorter one, it is the number of the answer's tokens.
-    """
+def _num_shared_tokens(table: RecordTable, row: int) -> float:
+    """The number of tokens before an answer leaves vanilla's. Infinite if the two are equal."""
     token_ids = table.records[row].token_ids
-    vanilla_row = table.columns["baseline_row"][row]
-    vanilla_ids = table.records[vanilla_row].token_ids
-    for position, (token_id, vanilla_id) in enumerate(zip(token_ids, vanilla_ids, strict=False)):
-        if token_id != vanilla_id:
-            return position
-    return len(token_ids)
+    vanilla_ids = table.records[table.columns["baseline_row"][row]].token_ids
+    if token_ids == vanilla_ids:
+        return math.inf
+    pairs = enumerate(zip(token_ids, vanilla_ids, strict=False))
+    differing = (position for position, (token_id, vanilla_id) in pairs if token_id != vanilla_id)
+    return next(differing, min(len(token_ids), len(vanilla_ids)))
 
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:

@@ -85,11 +85,11 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
                 )
         # The prompt of a first turn is the same for all methods and passes.
         if record.is_ok and not key.turn:
-            num_prompt_tokens = record.prompt_tokens
-            first_length = prompt_lengths.setdefault((key.task, key.sample_id), num_prompt_tokens)
-            if num_prompt_tokens != first_length:
+            prompt_key = key.task, key.sample_id
+            first_length = prompt_lengths.setdefault(prompt_key, record.prompt_tokens)
+            if record.prompt_tokens != first_length:
                 faults.append(
-                    f"its prompt has {num_prompt_tokens} tokens, but {first_length} in others."
+                    f"its prompt has {record.prompt_tokens} tokens, but {first_length} in others."
                 )
         yield from (f"{_answer_text(key)}: {fault}" for fault in faults)
 
@@ -187,8 +187,8 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
 
 
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for each sign that a complete run lacks records: it has fewer than the
-    header says, only other methods answered a request, or a prompt has no record.
+    """Yield a sentence for each count of a complete run that is wrong: of all its records, of the
+    requests that a method answered (others answered more), or of a task's prompts with records.
 
     The header's `num_records` is None if unknown, and its `prompts` has an element per task.
     """

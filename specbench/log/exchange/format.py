@@ -207,14 +207,21 @@ def with_drafts(record: Record, num_tokens: int, drafts: Fields, path: str = "")
 
     vLLM counts the drafts of an answer. `path` is the path of these counts in `drafts`, which is
     empty or ends with a dot.
+
+    Raises:
+        UserError: the accepted tokens per step do not add up to those of the answer.
     """
-    counts = counts_from_drafts(
-        num_tokens,
-        num_accepted=drafts.get(f"{path}num_accepted_draft_tokens", Whole, None),
-        num_drafts=drafts.get(f"{path}num_spec_steps", Whole, 0),
-    )
+    num_accepted = drafts.get(f"{path}num_accepted_draft_tokens", Whole, None)
     accepted_per_step = drafts.get(f"{path}per_step_accepted", list[Whole], [])
-    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
+    if accepted_per_step and num_accepted not in (None, sum(accepted_per_step)):
+        raise drafts.error(
+            f"{path}per_step_accepted adds up to {sum(accepted_per_step)}, but "
+            f"num_accepted_draft_tokens is {num_accepted}"
+        )
+    counts = counts_from_drafts(
+        num_tokens, num_accepted, num_drafts=drafts.get(f"{path}num_spec_steps", Whole, 0)
+    )
+    emitted_per_step = tuple(accepted + 1 for accepted in accepted_per_step)
     # The list may lack steps without a draft. It is kept only if its totals are the answer's.
     totals = (sum(emitted_per_step), len(emitted_per_step))
     is_whole = totals == (counts.num_emitted, counts.num_steps)

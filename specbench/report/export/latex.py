@@ -79,7 +79,7 @@ def _caption(report: Report) -> str:
     speedup_definition = text_by_label.get("Speedup", "").rstrip(".")
     sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
     parts = _parts(report)  # speedup, MAT, or both
-    if SPEEDUP in parts:
+    if SPEEDUP in parts and speedup_definition:
         sentences.append(f"Speedup: {escape(speedup_definition)}.")
     if MAT in parts:
         sentences.append(r"$\tau$: mean accepted tokens, emitted per step of the target model.")

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from specbench.analysis.metrics import measure
+from specbench.errors.kinds import UserError
 from tests.analysis.run_factory import number
 from tests.log.exchange.files import about, imported, write_lines
 
@@ -39,6 +42,20 @@ def test_steps_and_times_are_the_servers(tmp_path: Path) -> None:
     assert number(measure(run).overall["draft", 0.0].mat) == 8 / 3
     (figure,) = about(run).figures
     assert (figure.name, figure.value) == ("acceptance length", 3.5)
+
+
+def test_drafts_without_accepted_tokens_have_no_acceptance_length(tmp_path: Path) -> None:
+    complete = answer({"num_spec_steps": 3, "num_accepted_draft_tokens": 5})
+    uncounted = answer({"num_spec_steps": 3})
+    run = imported(tmp_path, str(write_lines(tmp_path / "d.jsonl", complete, uncounted)))
+    assert about(run).figures == ()
+
+
+def test_accepted_tokens_per_step_that_contradict_their_total_are_refused(tmp_path: Path) -> None:
+    drafts = {"num_spec_steps": 2, "num_accepted_draft_tokens": 0, "per_step_accepted": [3, 1]}
+    path = write_lines(tmp_path / "d.jsonl", answer(drafts))
+    with pytest.raises(UserError, match=r"adds up to 4, but num_accepted_draft_tokens is 0"):
+        imported(tmp_path, str(path))
 
 
 def test_older_versions_put_counts_in_a_choice(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def _matches(first_value: Fields) -> bool:
 
 def _read(source: SourceFile) -> FileContent:
     """Read the answers of a file, one per line, with the acceptance length of all answers by vLLM's
-    formula. It is left out if no answer has drafts.
+    formula. It is left out if no answer has drafts, or if one has drafts without the number of
+    accepted tokens.
     """
     records = [_record(number, answer) for number, answer in enumerate(source.entries)]
     models = {answer.get("model", str, "") for answer in source.entries}
@@ -43,15 +44,20 @@ def _read(source: SourceFile) -> FileContent:
         lacks=("token ids", "the temperature of requests", "seeds"),
         model=models.pop() if len(models) == 1 else "",
     )
-    drafts_of_answers = [_drafts(answer) for answer in source.entries]
-    num_drafts = sum(drafts.get("num_spec_steps", Whole, 0) for drafts in drafts_of_answers)
-    num_accepted = sum(
-        drafts.get("num_accepted_draft_tokens", Whole, 0) for drafts in drafts_of_answers
-    )
-    if num_drafts:
-        rule = "1 + accepted draft tokens / steps with a draft"
-        acceptance_length = 1 + num_accepted / num_drafts
-        content.figures.append(rate_figure("acceptance length", acceptance_length, rule))
+    counts_of_answers = [_drafts(answer) for answer in source.entries]
+    draft_counts = [
+        counts for counts in counts_of_answers if counts.get("num_spec_steps", Whole, 0)
+    ]
+    accepted = [counts.get("num_accepted_draft_tokens", Whole, None) for counts in draft_counts]
+    if accepted and None not in accepted:
+        num_drafts = sum(counts.get("num_spec_steps", Whole) for counts in draft_counts)
+        content.figures.append(
+            rate_figure(
+                name="acceptance length",
+                number=1 + sum(accepted) / num_drafts,
+                rule="1 + accepted draft tokens / steps with a draft",
+            )
+        )
     return content
 
 
