@@ -83,8 +83,7 @@ def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
     for index, row in enumerate(rows):
         ids[index, : len(row.ids)] = torch.tensor(row.ids)
         weights[index, : len(row.ids)] = torch.tensor(row.weights)
-    num_tokens = sum(len(row.ids) for row in rows)
-    return Batch(ids, weights, num_tokens)
+    return Batch(ids, weights, num_tokens=sum(len(row.ids) for row in rows))
 
 
 @lru_cache(maxsize=4)

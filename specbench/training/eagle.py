@@ -43,8 +43,7 @@ class EagleHead(VocabularyHead):
         return self.layers[0](joint, joint, [])
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        features = self.features(ids, target.hidden)
-        return [self._logits(features)]
+        return [self._logits(self.features(ids, target.hidden))]
 
     def _logits(self, features: Tensor) -> Tensor:
         return F.linear(features, *self.projection())  # [rows, length, draft vocab]

@@ -107,10 +107,8 @@ def optimizers_for(
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for param in module.parameters():
-        if param.ndim == 2 and id(param) not in excluded:
-            matrices.append(param)
-        else:
-            others.append(param)
+        is_matrix = param.ndim == 2 and id(param) not in excluded
+        (matrices if is_matrix else others).append(param)
     muon = Muon([{"params": matrices, "peak_lr": matrix_lr}])
     other_group = {"params": others, "peak_lr": other_lr}
     adam = torch.optim.AdamW([other_group], betas=_ADAM_BETAS, weight_decay=0.0)

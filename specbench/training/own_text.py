@@ -120,8 +120,7 @@ def write_own_text(
             chunk = sum("left_out" in row for row in rows)
             chunk_rows = _chunk(model, frame, own_text, f"{options.seed}/{chunk}", starts)
             chunk_rows[-1]["left_out"] = dict(own_text.left_out - left_out_before)
-            lines = [json.dumps(row) + "\n" for row in chunk_rows]
-            file.append("".join(lines).encode())
+            file.append("".join(json.dumps(row) + "\n" for row in chunk_rows).encode())
             rows += chunk_rows
             num_tokens += _num_answer_tokens(chunk_rows)
             progress = f"{num_tokens:,} of {options.num_tokens:,} tokens in {len(rows)} answers"
