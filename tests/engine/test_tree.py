@@ -9,40 +9,47 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath, Verdict, lossless
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import TreeLayout
 from tests.support.devices import CPU
 from tests.support.draft_trees import sampler, tree
 
 
 @st.composite
-def parent_lists(draw: st.DrawFn) -> list[int]:
-    num_nodes = draw(st.integers(1, 24))
-    parents_below_root = [draw(st.integers(0, node - 1)) for node in range(1, num_nodes)]
-    return [0, *parents_below_root]
+def parent_lists(draw: st.DrawFn, max_nodes: int = 24) -> list[int]:
+    """The parents of the nodes of a random tree. The root's is itself."""
+    num_nodes = draw(st.integers(1, max_nodes))
+    parents = [0]
+    for node in range(1, num_nodes):
+        parents.append(draw(st.integers(0, node - 1)))
+    return parents
 
 
 def children_of(parents: list[int], node: int) -> list[int]:
     """The children of a node, in order. The root is its own parent, but not its own child."""
-    children = []
-    for child, parent in enumerate(parents):
-        if child and parent == node:
-            children.append(child)
-    return children
+    below_root = range(1, len(parents))
+    return [child for child in below_root if parents[child] == node]
 
 
 @given(parent_lists())
-def test_a_layout_has_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
+def test_a_layout_has_depth_and_ancestors_of_every_node(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
     ancestors: list[set[int]] = []  # of each node, which is its own ancestor
     for node, parent in enumerate(parents):
         of_parent = ancestors[parent] if node else set()
-        ancestors.append({node, *of_parent})
+        of_node = {node, *of_parent}
+        ancestors.append(of_node)
         marked = layout.ancestors[node].nonzero()[:, 0]
-        assert set(marked.tolist()) == ancestors[node]
-        assert layout.depths[node] == len(ancestors[node]) - 1
+        assert set(marked.tolist()) == of_node
+        assert layout.depths[node] == len(of_node) - 1
+
+
+@given(parent_lists())
+def test_a_layout_has_the_children_of_every_node_in_order(parents: list[int]) -> None:
+    layout = TreeLayout.from_parents(parents, "cpu")
+    for node in range(len(parents)):
         # siblings [most children, nodes]: the first, second, ... child of each node, or 0
-        children_or_0 = layout.siblings[:, node].tolist()
-        children = [child for child in children_or_0 if child]
+        column = layout.siblings[:, node]
+        children = [child for child in column.tolist() if child]
         assert children == children_of(parents, node)
 
 
@@ -68,15 +75,25 @@ def logits_for(best: list[int], vocab: int = 10) -> Tensor:
     return one_hot.float()
 
 
-def judged(draft: DraftTree, best: list[int]) -> Verdict:
-    """The lossless rule's verdict, where `best` are the target's best tokens after the nodes."""
-    return Verdict.read(lossless(draft, logits_for(best), sampler()))
+def judged(
+    tokens: list[int],
+    parents: list[int],
+    best: list[int],
+    num_verify: int | None = None,
+) -> Verdict:
+    """The lossless rule's verdict on a tree, with the target's best token after each node."""
+    draft = tree(tokens, parents, num_verify)
+    chosen = lossless(draft, logits_for(best), sampler())
+    return Verdict.read(chosen)
 
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
     #      root 1 -> 2 -> 3 (agreed), root -> 4
-    draft = tree(tokens=[1, 4, 2, 3], parents=[0, 0, 0, 2])
-    verdict = judged(draft, best=[2, 9, 3, 7])
+    verdict = judged(
+        tokens=[1, 4, 2, 3],
+        parents=[0, 0, 0, 2],
+        best=[2, 9, 3, 7],
+    )
     assert verdict.path == (0, 2, 3)
     assert verdict.token_ids == (2, 3, 7)
     assert verdict.next_ids == (2, 9, 3, 7)
@@ -84,30 +101,40 @@ def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
 
 
 def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
-    draft = tree(tokens=[1, 4, 3], parents=[0, 0, 1])
-    assert judged(draft, best=[2, 3, 7]).token_ids == (2,)
+    verdict = judged(
+        tokens=[1, 4, 3],
+        parents=[0, 0, 1],
+        best=[2, 3, 7],
+    )
+    assert verdict.token_ids == (2,)
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
-    draft = tree(tokens=[1, 2, 3], parents=[0, 0, 1], num_verify=1)
-    verdict = judged(draft, best=[2, 3, 7])
+    verdict = judged(
+        tokens=[1, 2, 3],
+        parents=[0, 0, 1],
+        best=[2, 3, 7],
+        num_verify=1,
+    )
     assert verdict.path == (0,)
     assert verdict.next_ids == (2, 3, 7)
 
 
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
-    draft = tree(tokens=[1, 2, 2], parents=[0, 0, 0])
-    assert judged(draft, best=[2, 5, 6]).path == (0, 1)
+    verdict = judged(
+        tokens=[1, 2, 2],
+        parents=[0, 0, 0],
+        best=[2, 5, 6],
+    )
+    assert verdict.path == (0, 1)
 
 
-@given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
-def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int) -> None:
-    parents_below_root = [draw % node for node, draw in enumerate(draws, start=1)]
-    parents = [0, *parents_below_root]
+@given(parent_lists(max_nodes=41), st.integers(0, 10**6))
+def test_the_path_on_the_device_equals_the_verdicts(parents: list[int], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     shape = (2, len(parents))
     random_ids = torch.randint(0, 3, shape, generator=generator)
-    tokens, best = random_ids.tolist()
+    tokens, best = random_ids.tolist()  # of each node
     draft = tree(tokens, parents)
     chosen = lossless(draft, logits_for(best), sampler())
     verdict = Verdict.read(chosen)
@@ -115,45 +142,47 @@ def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int)
     padded = AcceptedPath.from_choice(chosen, padded_length)
     plain = AcceptedPath.from_verdict(verdict, CPU)
     length = len(verdict.path)
-    last = length - 1
-    assert int(padded.last) == last
-    assert int(plain.last) == last
-    assert len(padded.path) == padded_length
-    assert len(padded.token_ids) == padded_length
+    assert int(padded.last) == int(plain.last) == length - 1
+    assert len(padded.path) == len(padded.token_ids) == padded_length
     assert torch.equal(padded.path[:length], plain.path)
     assert torch.equal(padded.token_ids[:length], plain.token_ids)
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
-    p_of_node = torch.tensor([0.25, 0.25, 0.5])
+    p_of_node = torch.tensor([0.25, 0.25, 0.5])  # [vocab]
     p = p_of_node.repeat(3, 1)  # [nodes, vocab]
     chain = tree(tokens=[0, 2, 1], parents=[0, 0, 1])
     draft = replace(chain, q=p)
+    logits = p.log()
     drawing = sampler(1.0, seed=4)
     for _ in range(200):
-        verdict = Verdict.read(lossless(draft, p.log(), drawing))
-        assert verdict.num_accepted == 2
+        chosen = lossless(draft, logits, drawing)
+        assert Verdict.read(chosen).num_accepted == 2
 
 
-def test_top_p_and_top_k_remove_what_transformers_removes() -> None:
+def test_top_k_keeps_the_k_best_tokens() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    by_top_k = sampler(0.5, top_k=2).probs(logits)
-    is_kept = by_top_k > 0
+    probs = sampler(0.5, top_k=2).probs(logits)
+    is_kept = probs > 0
     assert is_kept.tolist() == [[True, True, False, False]]
-    by_top_p = sampler(1.0, top_p=0.6).probs(logits)
-    is_kept = by_top_p > 0
+
+
+def test_top_p_keeps_the_fewest_tokens_that_have_the_probability_p() -> None:
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])  # softmax: 0.64, 0.24, 0.09, 0.03
+    probs = sampler(1.0, top_p=0.6).probs(logits)
+    is_kept = probs > 0
     assert is_kept.tolist() == [[True, False, False, False]]
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:
     probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    many = probs.repeat(2000, 1)
-    drawn = sampler(1.0).draw(many)
+    many_rows = probs.repeat(2000, 1)
+    drawn = sampler(1.0).draw(many_rows)
     assert set(drawn.tolist()) == {1, 3}
 
 
 def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(1, 32000, generator=generator).bfloat16()
-    probs = sampler(1.0).probs(logits)
+    logits = torch.randn(1, 32000, generator=generator)
+    probs = sampler(1.0).probs(logits.bfloat16())
     assert probs.sum().item() == pytest.approx(1, abs=1e-5)
