@@ -4,8 +4,8 @@ Every way to compute mixtures of experts gives the same sums.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -40,8 +40,8 @@ def test_large_products_in_parts_are_the_same(threads: int, num_rows: int) -> No
     x = torch.randn(num_rows, 700)
     weight = torch.randn(1800, 700)
     bias = torch.randn(1800)
-    before = torch.randn(num_rows, 1800)
-    norm = Norm(torch.rand(700) + 0.5, 1e-5)
+    before = torch.randn(num_rows, 1800)  # the residual
+    norm = Norm(torch.rand(700) + 0.5, eps=1e-5)
 
     residual = before.clone()
     total = TORCH.project(x, weight, bias, residual=residual)
@@ -55,55 +55,89 @@ def test_large_products_in_parts_are_the_same(threads: int, num_rows: int) -> No
     assert total.is_contiguous()
 
 
-def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+CLOSE_IN_BFLOAT16: dict[str, Any] = {"rtol": 2e-2, "atol": 1e-2}
+
+
+@pytest.mark.parametrize("is_emulated", [False, True])
+def test_products_in_bfloat16_are_close_to_those_in_float32(
+    monkeypatch: pytest.MonkeyPatch, is_emulated: bool
+) -> None:
+    monkeypatch.setattr(emulated, "emulates_bfloat16", lambda: is_emulated)
     torch.manual_seed(0)
     x = torch.randn(LEAST_ROWS, 64).bfloat16()
     weight = torch.randn(40, 64).bfloat16()
     bias = torch.randn(40).bfloat16()
-    queries = torch.randn(LEAST_ROWS, 2, 2, 16).bfloat16()
-    keys = torch.randn(2, LEAST_ROWS, 16).bfloat16()
-    for is_emulated in (False, True):
-        monkeypatch.setattr(emulated, "emulates_bfloat16", lambda to=is_emulated: to)
-        product = TORCH.project(x, weight, bias)
-        added = TORCH.project(x, weight, residual=bias.repeat(LEAST_ROWS, 1))
-        exact_product = linear(x.float(), weight.float(), bias.float()).bfloat16()
-        torch.testing.assert_close(product, exact_product, rtol=2e-2, atol=1e-2)
-        torch.testing.assert_close(added, exact_product, rtol=2e-2, atol=1e-2)
-
-        attended = causal(queries, keys, keys, PLAIN, None)
-        exactly_attended = causal(queries.float(), keys.float(), keys.float(), PLAIN, None)
-        torch.testing.assert_close(attended, exactly_attended.bfloat16(), rtol=2e-2, atol=1e-2)
-        if is_emulated:
-            assert torch.equal(attended, exactly_attended.bfloat16())
+    in_float32 = linear(x.float(), weight.float(), bias.float())
+    product = TORCH.project(x, weight, bias)
+    total = TORCH.project(x, weight, residual=bias.repeat(LEAST_ROWS, 1))
+    torch.testing.assert_close(product, in_float32.bfloat16(), **CLOSE_IN_BFLOAT16)
+    torch.testing.assert_close(total, in_float32.bfloat16(), **CLOSE_IN_BFLOAT16)
 
 
-def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a CPU, experts are read on the host. Record the operations that a GPU would run.
+@pytest.mark.parametrize("is_emulated", [False, True])
+def test_attention_in_emulated_bfloat16_is_computed_in_float32(
+    monkeypatch: pytest.MonkeyPatch, is_emulated: bool
+) -> None:
+    monkeypatch.setattr(emulated, "emulates_bfloat16", lambda: is_emulated)
+    torch.manual_seed(0)
+    queries = torch.randn(LEAST_ROWS, 2, 2, 16).bfloat16()  # [n, num_kv, group, dim]
+    keys = torch.randn(2, LEAST_ROWS, 16).bfloat16()  # [num_kv, n, dim]
+    attended = causal(queries, keys, values=keys, scoring=PLAIN, window=None)
+    in_float32 = causal(
+        queries.float(),
+        keys.float(),
+        values=keys.float(),
+        scoring=PLAIN,
+        window=None,
+    )
+    expected = in_float32.bfloat16()
+    torch.testing.assert_close(attended, expected, **CLOSE_IN_BFLOAT16)
+    if is_emulated:
+        assert torch.equal(attended, expected)
+
+
+@dataclass
+class OffRecorder(TraceRecorder):
+    """A recorder whose outputs are off by a number."""
+
+    offset: float
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Recording:
+        recording = super().__call__(*args, **kwargs)
+        outputs = tuple(output + self.offset for output in recording.outputs)
+        return Recording(outputs, recording.replay)
+
+
+def failing_recorder(*args: Any, **kwargs: Any) -> Recording:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.fixture
+def experts_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute experts as a GPU would. A CPU reads their ids, which cannot be recorded."""
     monkeypatch.setattr(ways, "_one_by_one", ways._gathered)
 
-    class Off(TraceRecorder):
-        """A recorder with wrong outputs."""
 
-        def __init__(self, added: float) -> None:
-            self.added = added
+@pytest.mark.usefixtures("experts_as_on_a_gpu")
+def test_torchs_own_operations_pass_their_check_when_recorded() -> None:
+    assert unsupported_reason(Ops(), CPU, torch.float32, recorder=TraceRecorder()) is None
 
-        def __call__(self, *given: Any, **named: Any) -> Recording:
-            recording = super().__call__(*given, **named)
-            outputs = tuple(output + self.added for output in recording.outputs)
-            return Recording(outputs, recording.replay)
 
-    class Failing(TraceRecorder):
-        def __call__(self, *given: Any, **named: Any) -> Recording:
-            raise RuntimeError("operation not permitted when stream is capturing")
+@pytest.mark.usefixtures("experts_as_on_a_gpu")
+@pytest.mark.parametrize("offset", [1, torch.nan])
+def test_operations_with_wrong_results_when_recorded_are_refused(offset: float) -> None:
+    reason = unsupported_reason(Ops(), CPU, torch.float32, recorder=OffRecorder(offset))
+    assert reason is not None
+    assert "the norm of torch, recorded, is off by" in reason
 
-    assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
-    for recorder in (Off(1), Off(torch.nan)):
-        reason = unsupported_reason(Ops(), CPU, torch.float32, recorder)
-        assert reason is not None
-        assert "the norm of torch, recorded, is off by" in reason
-    reason = unsupported_reason(Ops(), CPU, torch.float32, Failing())
+
+def test_operations_that_cannot_be_recorded_are_refused() -> None:
+    reason = unsupported_reason(Ops(), CPU, torch.float32, recorder=failing_recorder)
     assert reason is not None
     assert reason.startswith("torch, recorded, fails: operation not")
+
+
+def test_there_are_no_kernels_for_float64() -> None:
     assert unsupported_reason(Ops(), CPU, torch.float64) == "there are no kernels for float64"
 
 
@@ -113,35 +147,52 @@ HIDDEN = 32
 INNER = 16
 
 
-def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
-    """Random rows, experts, the two experts chosen for each row, and their shares."""
+class ExpertInputs(NamedTuple):
+    """Rows, the two experts that are chosen for each, and the shares of these in its sum."""
+
+    x: Tensor  # [rows, HIDDEN]
+    experts: Experts
+    ids: Tensor  # [rows, 2]
+    shares: Tensor  # [rows, 2]
+
+
+def random_inputs(num_rows: int) -> ExpertInputs:
     torch.manual_seed(num_rows)
     gate_up = torch.randn(NUM_EXPERTS, 2 * INNER, HIDDEN)
     down = torch.randn(NUM_EXPERTS, HIDDEN, INNER)
-    experts = Experts(gate_up, down)
     shares, ids = torch.rand(num_rows, NUM_EXPERTS).topk(2)
-    return torch.randn(num_rows, HIDDEN), experts, ids, shares
+    return ExpertInputs(
+        x=torch.randn(num_rows, HIDDEN),
+        experts=Experts(gate_up, down),
+        ids=ids,
+        shares=shares,
+    )
 
 
-def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
-    """The sums, computed for one row and one expert at a time."""
-    sums = torch.zeros_like(x)
-    for row in range(len(x)):
-        for choice, expert in enumerate(ids[row].tolist()):
-            gate_up = experts.gate_up[expert] @ x[row]
-            if experts.clamp is None:
-                gate, up = gate_up.chunk(2)
-                output = experts.down[expert] @ (silu(gate) * up)
-            else:
-                assert experts.gate_up_bias is not None
-                assert experts.down_bias is not None
-                gate_up = gate_up + experts.gate_up_bias[expert]
-                gate, up = gate_up.view(-1, 2).unbind(1)
-                gate = gate.clamp(max=2.0)
-                up = up.clamp(-2.0, 2.0)
-                inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
-                output = experts.down[expert] @ inner + experts.down_bias[expert]
-            sums[row] += shares[row, choice] * output
+def output_of(experts: Experts, expert: int, row: Tensor) -> Tensor:
+    """The output [HIDDEN] of an expert for a row [HIDDEN]."""
+    gate_up = experts.gate_up[expert] @ row  # [2 * INNER]
+    down = experts.down[expert]  # [HIDDEN, INNER]
+    if experts.clamp is None:
+        gate, up = gate_up.chunk(2)
+        return down @ (silu(gate) * up)
+    assert experts.gate_up_bias is not None
+    assert experts.down_bias is not None
+    # gpt-oss: rows of gate and up alternate, inner = gate * sigmoid(alpha * gate) * (up + 1)
+    gate_up = gate_up + experts.gate_up_bias[expert]
+    gate = gate_up[::2].clamp(max=2.0)
+    up = gate_up[1::2].clamp(-2.0, 2.0)
+    inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
+    return down @ inner + experts.down_bias[expert]
+
+
+def sums_by_hand(inputs: ExpertInputs) -> Tensor:
+    """The sums [rows, HIDDEN], computed for one row and one expert at a time."""
+    sums = torch.zeros_like(inputs.x)
+    for row, expert_ids in enumerate(inputs.ids.tolist()):
+        for choice, expert in enumerate(expert_ids):
+            output = output_of(inputs.experts, expert, inputs.x[row])
+            sums[row] += inputs.shares[row, choice] * output
     return sums
 
 
@@ -153,55 +204,63 @@ def test_every_way_gives_the_sums_of_the_chosen_experts(
 ) -> None:
     if way == "_grouped" and GROUPED_MM is None:
         pytest.skip("this torch has no grouped_mm")
-    x, experts, ids, shares = drawn(num_rows)
+    inputs = random_inputs(num_rows)
     if is_clamped:
-        experts = replace(
-            experts,
+        clamped = replace(
+            inputs.experts,
             gate_up_bias=torch.randn(NUM_EXPERTS, 2 * INNER),
             down_bias=torch.randn(NUM_EXPERTS, HIDDEN),
             clamp=Clamp(1.7, 2.0),
         )
-    sums = getattr(ways, way)(x, experts, ids, shares, silu)
-    torch.testing.assert_close(sums, by_hand(x, experts, ids, shares), **CLOSE)
+        inputs = inputs._replace(experts=clamped)
+    sums = getattr(ways, way)(*inputs, act=silu)
+    torch.testing.assert_close(sums, sums_by_hand(inputs), **CLOSE)
 
 
-def test_rows_in_chunks_and_experts_that_overflow_give_the_same_sums(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    x, experts, ids, shares = drawn(9)
-    expected = by_hand(x, experts, ids, shares)
+def test_rows_in_chunks_give_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = random_inputs(9)
     bytes_per_row = NUM_EXPERTS * (2 * INNER + HIDDEN) * 4
     monkeypatch.setattr(ways, "CHUNK_BYTES", 4 * bytes_per_row)
-    sums = ways._by_all(x, experts, ids, shares, silu)
-    torch.testing.assert_close(sums, expected, **CLOSE)
+    sums = ways._by_all(*inputs, act=silu)
+    torch.testing.assert_close(sums, sums_by_hand(inputs), **CLOSE)
 
-    is_used = torch.isin(torch.arange(NUM_EXPERTS), ids[:1])
-    unused = is_used.logical_not().nonzero()[0]
-    experts.down[unused] = torch.inf
-    sums = ways._by_all(x[:1], experts, ids[:1], shares[:1], silu)
-    torch.testing.assert_close(sums, expected[:1], **CLOSE)
+
+def test_an_expert_that_was_not_chosen_may_overflow() -> None:
+    inputs = random_inputs(1)
+    expected = sums_by_hand(inputs)
+    is_chosen = torch.isin(torch.arange(NUM_EXPERTS), inputs.ids)
+    inputs.experts.down[~is_chosen] = torch.inf
+    sums = ways._by_all(*inputs, act=silu)
+    torch.testing.assert_close(sums, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("num_rows", [1, 60, 8000])
-@pytest.mark.parametrize("shape", [(8, 2, 4096, 14336), (128, 8, 2048, 768), (32, 4, 2880, 2880)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((8, 2, 4096, 14336), id="Mixtral-8x7B"),
+        pytest.param((128, 8, 2048, 768), id="Qwen3-30B-A3B"),
+        pytest.param((32, 4, 2880, 2880), id="gpt-oss-20b"),
+    ],
+)
 def test_no_weight_is_copied_for_each_row(
-    shape: tuple[int, ...], num_rows: int, dtype: torch.dtype, capability: tuple[int, int]
+    sizes: tuple[int, ...], num_rows: int, dtype: torch.dtype, capability: tuple[int, int]
 ) -> None:
-    num_experts, k, hidden, inner = shape
+    num_experts, k, hidden, inner = sizes
 
-    def empty(*size: int) -> Tensor:
-        return torch.empty(size, dtype=dtype, device=DEVICE)
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=DEVICE)
 
     with watching(capability) as watch:
         x = empty(num_rows, hidden)
         gate_up = empty(num_experts, 2 * inner, hidden)
         down = empty(num_experts, hidden, inner)
-        ids = torch.empty(num_rows, k, dtype=torch.long, device=DEVICE)
-        shares = x.new_empty(num_rows, k)
+        shares = empty(num_rows, k)
+        ids = torch.empty_like(shares, dtype=torch.long)
         watch.most_bytes = 0
-        ways.mix(x, Experts(gate_up, down), ids, shares, silu)
-    weights = num_experts * 3 * hidden * inner * dtype.itemsize
-    results = num_rows * k * 2 * inner * dtype.itemsize
-    assert watch.most_bytes <= max(weights / 3, ways.CHUNK_BYTES, results)
+        ways.mix(x, Experts(gate_up, down), ids, shares, act=silu)
+    weight_bytes = gate_up.nbytes + down.nbytes
+    result_bytes = num_rows * k * 2 * inner * dtype.itemsize  # gate and up of each pair
+    assert watch.most_bytes <= max(weight_bytes / 3, ways.CHUNK_BYTES, result_bytes)

@@ -19,7 +19,7 @@ from specbench.engine.layers.experts import Experts, mix
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import TreeLayout
-from tests.engine.test_ops import by_hand, drawn
+from tests.engine.test_ops import random_inputs, sums_by_hand
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -105,11 +105,16 @@ def test_a_missing_part_of_a_long_context_is_found(
 
 def error_of_experts(num_rows: int, dtype: torch.dtype) -> float:
     """The relative error of the sums of two chosen experts for each row."""
-    x, experts, ids, shares = drawn(num_rows)
-    expected = by_hand(x, experts, ids, shares)
-    experts = Experts(experts.gate_up.to(DEVICE, dtype), experts.down.to(DEVICE, dtype))
+    inputs = random_inputs(num_rows)
+    expected = sums_by_hand(inputs)
+    gate_up = inputs.experts.gate_up.to(DEVICE, dtype)
+    down = inputs.experts.down.to(DEVICE, dtype)
     sums = KERNELS.experts(
-        x.to(DEVICE, dtype), experts, ids.to(DEVICE), shares.to(DEVICE, dtype), silu
+        inputs.x.to(DEVICE, dtype),
+        experts=Experts(gate_up, down),
+        ids=inputs.ids.to(DEVICE),
+        shares=inputs.shares.to(DEVICE, dtype),
+        act=silu,
     )
     assert KERNELS.fallbacks == {}
     return relative_error(sums.cpu(), expected)
