@@ -44,7 +44,7 @@ def measure_cells(
                 # missing, `_with_counters` takes it from the server's counters, if they give it.
                 # `checked_cell` removes numbers if drafts were off in answers, or vanilla drafted.
                 cell = drafting.without_part(cell, key)
-                cell = _with_counters(cell, key, drafting)
+                cell = _with_counters(cell, key, drafting, cells)
                 cell = drafting.checked_cell(cell, key)
                 if task == POOLED:  # so that MAT and cost are over the same steps
                     cell = _with_mat_of_costs(cell, costs.get(key))
@@ -52,13 +52,17 @@ def measure_cells(
     return cells
 
 
-def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
+def _with_counters(
+    cell: CellMetrics, key: CellKey, drafting: Drafting, cells: Mapping[CellKey, CellMetrics]
+) -> CellMetrics:
     """Give a cell a MAT from the counters of its server, if its answers give none.
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
     as it is if its answers give MAT, if none of them is compared, or if there are no blocks. The
-    cell of a category within a task also stays, since counters cover the whole task.
+    cell of a category within a task also stays, since counters cover the whole task. The cell of
+    all tasks leaves out the blocks of tasks without a compared answer. `cells` has the cells of the
+    single tasks.
     """
     # key of a block -> a sentence about the contradiction in its counts
     contradictions = drafting.table.served.contradictions
@@ -78,7 +82,11 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
         return cell  # the answers give MAT, or there are no compared answers or no counters
     if task != key.task:  # a category
         return cell
-    mat = mat_of_blocks(blocks)
+    mat = mat_of_blocks(
+        block
+        for block in blocks
+        if task != POOLED or cells.get(replace(key, task=block.task), cell).num_samples
+    )
     # A reason other than NO_STEPS says more, such as how many answers have counts. It is kept if
     # the counters give no MAT either.
     has_own_reason = cell.mat != NO_STEPS

@@ -43,16 +43,15 @@ def answer(
 
 
 def block(method: str, load: Load, *, duration_s: float, repeat: int = 0, **more: Any) -> Any:
-    values: dict[str, Any] = {"num_requests": 4, "num_tokens": 4 * NUM_TOKENS, **more}
+    values: dict[str, Any] = {"task": "gsm8k", "num_requests": 4, "num_tokens": 4 * NUM_TOKENS}
     return BlockHeader(
         method=method,
         temperature=0.0,
-        task="gsm8k",
         repeat=repeat,
         duration_s=duration_s,
         concurrency=load.concurrency,
         request_rate=load.request_rate,
-        **values,
+        **(values | more),
     )
 
 
@@ -63,7 +62,8 @@ def run(
         "concurrency": tuple(load.concurrency for load in loads if load.concurrency),
         "request_rates": tuple(load.request_rate for load in loads if load.request_rate),
     }
-    header = make_header({"columns": {"gsm8k": "GSM8K"}, "spec": {"values": values}})
+    columns = {task: task.upper() for task in ("gsm8k", *(record.key.task for record in records))}
+    header = make_header({"columns": columns, "spec": {"values": values}})
     return make_run(records, replace_part(header, blocks=tuple(blocks)))
 
 
@@ -104,6 +104,28 @@ def test_incomparable_answers_have_no_mat_of_counters() -> None:
     metrics = measured(run([*records, answer("eagle3", 0, ONE, wall_s=0.5)], [counted], [ONE]))
     cell = metrics.cell("eagle3", 0.0, "gsm8k")
     assert cell.mat == cell.speedup == Missing("not comparable: finished 1 of 4")
+
+
+def test_mat_of_all_tasks_leaves_out_counters_of_incomparable_answers() -> None:
+    """EAGLE-3 finished all requests of GSM8K, but only one of four of MT-bench."""
+    records = []
+    for method, task in product(("vanilla", "eagle3"), ("gsm8k", "mtbench")):
+        num_done = 1 if (method, task) == ("eagle3", "mtbench") else 4
+        answers = [answer(method, i, ONE, wall_s=1.0) for i in range(num_done)]
+        records += [replace(done, key=replace(done.key, task=task)) for done in answers]
+    whole = block("eagle3", ONE, duration_s=4.0, counters={"num_accepted": 20.0})
+    partial = block(
+        "eagle3",
+        ONE,
+        duration_s=1.0,
+        task="mtbench",
+        num_requests=1,
+        num_tokens=NUM_TOKENS,
+        counters={"num_accepted": 9.0},
+    )
+    metrics = measured(run(records, [whole, partial], [ONE]))
+    mat_of_gsm8k = metrics.cell("eagle3", 0.0, "gsm8k").mat
+    assert metrics.pooled("eagle3", 0.0).mat == mat_of_gsm8k == Estimate(40 / 20)
 
 
 def test_throughputs_are_amounts_per_second_of_the_blocks() -> None:
