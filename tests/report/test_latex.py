@@ -185,10 +185,11 @@ def test_our_row_is_marked_and_unknown_names_are_refused() -> None:
 def test_a_bibliography_includes_the_papers_of_methods_that_methods_use() -> None:
     described = header(("vanilla", "sps", "sam"), ("gsm8k",))
     described["methods"]["sam"]["options"] = {"other": "eagle3"}
-    described["methods"]["mine"] = {"title": "Mine"}
+    described["methods"]["mine"] = {"title": "Mine", "options": {"other": "eagle2:depth=5"}}
     records = [record(method) for method in described["methods"]]
     text = render(make_run(records, described), "bibtex")
-    assert re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE) == ["specbench", "sps", "sam", "eagle3"]
+    keys = re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE)
+    assert keys == ["specbench", "sps", "sam", "eagle3", "eagle2"]
     assert "No paper is known for Mine" in text and __version__ in text
     assert text.count("{") == text.count("}")
     assert files_of_bibtex(make_report(make_run(records, described))) == {"methods.bib": text}

@@ -55,6 +55,6 @@ def _methods(report: Report) -> dict[str, str]:
             # the method's options, or None if the run's header does not list the method
             header = source.info.methods.get(spelling)
             if header and (other_method := str(header.options.get("other", ""))):
-                title_by_name.setdefault(other_method, other_method)
+                title_by_name.setdefault(other_method.partition(":")[0], other_method)
     title_by_name.pop(BASELINE, None)
     return title_by_name
