@@ -117,7 +117,7 @@ def _power(plan: Plan) -> str:
     num_prompts = [len(prompts) for prompts in plan.prompts.values()]
     if not has_interval(num_prompts):
         fewest = least_prompts(len(num_prompts))
-        return f"Too few prompts to show a difference: use --limit {fewest} or more."
+        return f"Too few prompts to show a difference: use --limit {fewest}, or more prompts."
     for path, _ in earlier_runs(plan, RUNS):
         # the variances of an earlier run, or None if it has too few samples
         if pilot := pilot_of(measure(read_run(path, is_lenient=True))):

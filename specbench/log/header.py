@@ -275,7 +275,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         if self.imported:
             raise UserError(
                 f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",
-                "Give a measured run. Only report, compare, check and site take imported ones.",
+                "Give a measured run. report, compare, check and site also take imported runs.",
             )
 
     @property

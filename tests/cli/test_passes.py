@@ -73,7 +73,7 @@ def test_a_dry_run_shows_the_plan_and_makes_no_run(
     assert "Decoding: from the latest comparable run." in dry.out
     assert "It would show differences of" in dry.out and path.name not in dry.out
     few = specbench(*call, "--limit", 1, "--dry-run")
-    assert "Too few prompts to show a difference: use --limit 6" in few.out
+    assert "Too few prompts to show a difference: use --limit 6, or more prompts." in few.out
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "here")
     far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # it has no files here
     assert re.search(r"run-1 +3 +24 +13\.\d GB", far.out) and "completions" not in far.out

@@ -90,7 +90,7 @@ def test_only_errors_of_the_capture_become_warnings(tmp_path: Path) -> None:
     ):
         backend.warm_up([Request((1, 5, 6), 4)])
         (warning,) = backend.describe().warnings
-    assert "a: the warm-up captured only some graphs. Its drafter: ValueError: too" in warning
+    assert "a: the warm-up captured only some graphs. The error: ValueError: too" in warning
 
 
 BUDGET = 40

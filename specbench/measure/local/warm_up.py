@@ -93,7 +93,7 @@ def _capture(
     warnings = {}
     for label, drafter in drafters.items():
         try:
-            with containing("Its drafter"):  # plug-ins may raise, or even exit
+            with containing("The error"):  # plug-ins may raise, or even exit
                 capture_graphs(target, drafter, max_tokens, num_new, samplings)
         except SpecbenchError as fault:
             warnings[label] = f"{label}: the warm-up captured only some graphs. {fault.message}"

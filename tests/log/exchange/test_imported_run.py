@@ -23,6 +23,7 @@ from specbench.report.export.json import render as json_report
 from tests.judge.comparing import compare
 from tests.log.exchange.files import about, answer, imported, write_lines
 from tests.support.paths import RECORDED
+from tests.support.refusals import error_with
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_a_line_that_no_file_can_give_is_refused(
 def test_merging_or_pooling_an_imported_run_is_refused(
     refuse: Callable[[Run], object], word: str, run: Run
 ) -> None:
-    with pytest.raises(UserError, match=f"is an imported run .* cannot be {word}"):
+    message = f"is an imported run .* cannot be {word}"
+    with error_with(UserError, match=message, hint="check and site also take imported runs."):
         refuse(run)
 
 
