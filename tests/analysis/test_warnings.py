@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.estimates import Missing
-from specbench.analysis.warnings import not_significant
+from specbench.analysis.stats.estimates import Estimate, Interval, Missing
+from specbench.analysis.warnings import _few_samples, not_significant
 from specbench.log.run import Run
 from specbench.report.texts import make_note
 from specbench.types import Record
@@ -103,6 +103,14 @@ def test_tasks_with_too_few_samples_are_counted() -> None:
     assert few.numbers == {"tasks": [], "bare": 3, "few": None, "methods": [], "needed": 6}
     (few,) = warnings_of(run(lambda *_: 1.0, num_samples=4), "few_samples")
     assert few.numbers == {"tasks": [], "bare": None, "few": 4, "methods": [], "needed": 6}
+
+
+def test_a_task_with_an_interval_of_mat_is_not_without_intervals() -> None:
+    metrics = run(lambda *_: 1.0, num_samples=3)
+    mat = Estimate(2.0, wide_interval=Interval(1.0, 3.0))
+    cells = {key: replace(cell, mat=mat) for key, cell in metrics.cells.items()}
+    (few,) = _few_samples(cells, metrics.rankings)
+    assert (few.numbers["bare"], few.numbers["few"]) == (None, 3)
 
 
 def test_a_task_with_one_sample_is_named_beside_tasks_with_nine() -> None:

@@ -79,6 +79,13 @@ def test_methods_without_evidence_are_named() -> None:
     assert Audit("float32", None, (), (passed_audit("pld", 1.0),)).exit_code == 0
 
 
+def test_vanilla_is_judged_if_no_other_method_ran() -> None:
+    few = MethodAudit("vanilla", 1.0, 1.0, num_tokens=60, smallest_tv=0.4)
+    described = header(("vanilla", "eagle3"), ("gsm8k",), (1.0,), no_checkpoint=["eagle3"])
+    (unjudged,) = find_unjudged(stored_audit(few), make_run([], described).header)
+    assert "60 sampled tokens are too few" in unjudged.reason
+
+
 def test_a_method_that_proposes_nothing_did_not_pass() -> None:
     for num, said in ((0, "Not judged: x proposed no draft token"), (3, "Passed: 1 tests of x")):
         result = MethodAudit("x", 0.0, 0.0, tests=(AuditTest("answers", PLANTED, num, 0.0),))

@@ -92,7 +92,7 @@ def test_without_the_hub_models_come_from_the_cache(cache: Path) -> None:
     (snapshot / "tokenizer.json").rename(snapshot / "other.json")
     with pytest.raises(CheckpointError, match="without a tokenizer"):
         resolve_tokenizer(card, offline=True)
-    (snapshot / "other.json").rename(snapshot / "tokenizer.json")
+    (snapshot / "other.json").rename(snapshot / "tekken.json")
     (snapshot / "model.safetensors").unlink()
     assert resolve_tokenizer(card, offline=True) == snapshot
 

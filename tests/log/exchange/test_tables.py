@@ -180,7 +180,7 @@ rows = ""
 [columns]
 tokens = { path = "tokens" }
 accepted = { path = "accepted" }
-total_s = { path = "seconds" }
+total_s = { path = "seconds", scale = 10.0 }
 error = { path = "error" }
 """)
     good = {"tokens": 5, "seconds": 1.0, "error": False}
@@ -191,9 +191,11 @@ error = { path = "error" }
     assert answer.is_ok and answer.num_tokens == second_answer.num_tokens == 5
     assert (failure.is_ok, failure.num_tokens, failure.error) == (False, 0, "cut off")
     assert failure.imported and failure.imported.published_tokens == 3
-    write_lines(answers, good | {"accepted": -3})
-    with pytest.raises(UserError, match="line 1: accepted: expected 0 or more, found -3"):
-        imported(tmp_path, f"m={answers}", mapping=read_mapping(path))
+    wrong_columns = {"accepted": (-3, "0 or more, found -3"), "seconds": (1e308, "a number")}
+    for column, (wrong, expected) in wrong_columns.items():
+        write_lines(answers, good | {column: wrong})
+        with pytest.raises(UserError, match=f"line 1: {column}: expected {expected}"):
+            imported(tmp_path, f"m={answers}", mapping=read_mapping(path))
 
 
 SGLANG = {
