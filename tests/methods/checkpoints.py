@@ -17,10 +17,34 @@ IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def random(*shape: int, seed: int) -> Tensor:
-    """A random weight whose products are as large as its inputs."""
+    """A random weight [outputs, inputs] whose products are as large as its inputs.
+
+    With one size, it is a vector of small numbers.
+    """
     generator = torch.Generator().manual_seed(seed)
-    weight = torch.randn(*shape, generator=generator)
-    return (weight / shape[-1] ** 0.5 if len(shape) > 1 else 0.1 * weight).half()
+    normal = torch.randn(*shape, generator=generator)
+    if len(shape) == 1:
+        return (0.1 * normal).half()
+    # A product sums over shape[-1] inputs, so its variance grows by this factor.
+    return (normal / shape[-1] ** 0.5).half()
+
+
+def norm_weight(size: int, seed: int) -> Tensor:
+    """The weight [size] of a norm: numbers around 1."""
+    return 1 + random(size, seed=seed)
+
+
+def linear(name: str, *, outputs: int, inputs: int, seed: int) -> Tensors:
+    """The weight [outputs, inputs] and the bias [outputs] of a linear layer."""
+    return {
+        f"{name}.weight": random(outputs, inputs, seed=seed),
+        f"{name}.bias": random(outputs, seed=seed),
+    }
+
+
+def below(prefix: str, tensors: Tensors, scale: float = 1.0) -> Tensors:
+    """The tensors times `scale`, under names that begin with the prefix and a dot."""
+    return {f"{prefix}.{name}": scale * tensor for name, tensor in tensors.items()}
 
 
 def write(folder: Path, name: str, tensors: Tensors, config: dict[str, Any] | None = None) -> Path:
@@ -37,38 +61,44 @@ def write(folder: Path, name: str, tensors: Tensors, config: dict[str, Any] | No
 def medusa(target: Target, folder: Path, heads: int = 5, layers: int = 1) -> Path:
     """Medusa heads, with a wrong number of heads in the config as in published ones."""
     hidden, vocab = target.config.hidden_size, target.vocab_size
-    tensors = {}
+    tensors: Tensors = {}
     for head in range(heads):
         for layer in range(layers):
-            tensors[f"{head}.{layer}.linear.weight"] = random(hidden, hidden, seed=head)
-            tensors[f"{head}.{layer}.linear.bias"] = random(hidden, seed=head)
+            tensors |= linear(f"{head}.{layer}.linear", outputs=hidden, inputs=hidden, seed=head)
         tensors[f"{head}.{layers}.weight"] = random(vocab, hidden, seed=50 + head)
-    return write(folder, "medusa_lm_head.pt", tensors, {"medusa_num_heads": 2})
+    return write(folder, "medusa_lm_head.pt", tensors, config={"medusa_num_heads": 2})
 
 
 def hydra(target: Target, folder: Path, arch: str = "mlp", heads: int = 4, layers: int = 1) -> Path:
+    """Hydra heads of `layers` blocks. With `prefix-mlp`, a decoder layer comes before them."""
     hidden, vocab = target.config.hidden_size, target.vocab_size
-    first, stride, projection = (1, 2, ".1") if arch == "prefix-mlp" else (0, 1, "")
-    tensors = {}
+    has_prefix = arch == "prefix-mlp"
+    tensors: Tensors = {}
     for head in range(heads):
-        for layer in range(layers):
-            name = f"hydra_mlp.{head}.{first + layer * stride}"
-            size = hidden if layer else (head + 2) * hidden
-            for seed, part in enumerate(["linear"] if layer else ["linear", "res_connection"]):
-                tensors[f"{name}.{part}.weight"] = random(hidden, size, seed=10 * head + seed)
-                tensors[f"{name}.{part}.bias"] = random(hidden, seed=10 * head + seed)
-        tensors[f"hydra_lm_head.{head}{projection}.weight"] = random(vocab, hidden, seed=90 + head)
-        tensors[f"hydra_lm_head.{head}{projection}.bias"] = random(vocab, seed=90 + head)
+        for i in range(layers):
+            block = f"hydra_mlp.{head}.{1 + 2 * i if has_prefix else i}"
+            # The first block reads the hidden state and the embeddings of head + 1 tokens.
+            inputs = (head + 2) * hidden if i == 0 else hidden
+            tensors |= linear(f"{block}.linear", outputs=hidden, inputs=inputs, seed=10 * head)
+            if i == 0:
+                tensors |= linear(
+                    f"{block}.res_connection", outputs=hidden, inputs=inputs, seed=10 * head + 1
+                )
+        projection = f"hydra_lm_head.{head}.1" if has_prefix else f"hydra_lm_head.{head}"
+        tensors |= linear(projection, outputs=vocab, inputs=hidden, seed=90 + head)
     tensors["input_embed_fn.weight"] = random(vocab, hidden, seed=1)
-    if arch == "prefix-mlp":
-        prefix = "prefix_embeding_layer"
-        shared = layer_of(target, hidden, target.config.num_key_value_heads, bias=False)
-        tensors |= {f"{prefix}.layers.0.{key}": weight for key, weight in shared.items()}
-        tensors[f"{prefix}.layers.0.input_layernorm.weight"] = 1 + random(hidden, seed=3)
-        tensors[f"{prefix}.norm.weight"] = 1 + random(hidden, seed=4)
-        tensors[f"{prefix}.embed_tokens.weight"] = random(vocab, hidden, seed=1)
+    if has_prefix:
+        kv_heads = target.config.num_key_value_heads
+        layer = layer_of(target, size=hidden, kv_heads=kv_heads, bias=False)
+        prefix_tensors = {
+            **below("layers.0", layer),
+            "layers.0.input_layernorm.weight": norm_weight(hidden, seed=3),
+            "norm.weight": norm_weight(hidden, seed=4),
+            "embed_tokens.weight": random(vocab, hidden, seed=1),
+        }
+        tensors |= below("prefix_embeding_layer", prefix_tensors)  # the spelling of the format
     config = {"hydra_num_heads": heads, "hydra_head_arch": arch, "grounded_heads": True}
-    return write(folder, "hydra_lm_head.pt", tensors, config)
+    return write(folder, "hydra_lm_head.pt", tensors, config=config)
 
 
 def eagle(
@@ -86,24 +116,36 @@ def eagle(
     """An EAGLE head. A config without the key `bias` means that `fc` has a bias."""
     hidden = target.config.hidden_size
     kv_heads = kv_heads or target.config.num_key_value_heads
-    layer = layer_of(target, hidden, kv_heads, bias=qkv_bias)
-    tensors = {f"layers.0.{key}": weight for key, weight in layer.items()}
+    layer = layer_of(target, size=hidden, kv_heads=kv_heads, bias=qkv_bias)
+    tensors = below("layers.0", layer)
     tensors["fc.weight"] = random(hidden, 2 * hidden, seed=11)
     if fc_bias:
         tensors["fc.bias"] = random(hidden, seed=12)
     if has_embedding:
-        tensors["embed_tokens.weight"] = target.model.get_input_embeddings().weight.clone().half()
+        embedding = target.model.get_input_embeddings().weight
+        tensors["embed_tokens.weight"] = embedding.clone().half()
     if draft_vocab:
         tensors |= vocabulary(target.vocab_size, draft_vocab)
     config = llama_config(target, kv_heads, **changes)
-    return write(folder, name, tensors, config if fc_bias else {**config, "bias": False})
+    if not fc_bias:
+        config["bias"] = False
+    return write(folder, name, tensors, config=config)
 
 
-def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
+def vocabulary(vocab: int, size: int) -> Tensors:
     """The maps between the target's tokens and a draft vocabulary of `size` tokens."""
-    order = torch.randperm(vocab, generator=torch.Generator().manual_seed(0))
-    kept = order[:size].sort().values
-    return {"d2t": kept - torch.arange(size), "t2d": torch.isin(torch.arange(vocab), kept)}
+    generator = torch.Generator().manual_seed(0)
+    shuffled_ids = torch.randperm(vocab, generator=generator)
+    draft_ids = shuffled_ids[:size].sort().values  # [size], ids of the target
+    return {
+        "d2t": draft_ids - torch.arange(size),  # token i is the target's token i + d2t[i]
+        "t2d": torch.isin(torch.arange(vocab), draft_ids),  # [vocab]
+    }
+
+
+def first_layers(target: Target) -> list[int]:
+    """The numbers of the first three layers, or of all if there are fewer."""
+    return list(range(min(3, len(target.layers))))
 
 
 def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **changes: Any) -> Path:
@@ -114,55 +156,64 @@ def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **chang
     """
     hidden, vocab = target.config.hidden_size, target.vocab_size
     draft_vocab = draft_vocab or vocab - vocab // 3
-    layers = changes.setdefault(IDS, list(range(min(3, len(target.layers))))) or range(3)
+    layers = changes.setdefault(IDS, first_layers(target))
+    num_layers = len(layers) if layers else 3  # the formula chooses three
     kv_heads = target.config.num_key_value_heads
+    layer = layer_of(target, size=2 * hidden, kv_heads=kv_heads, bias=False)
     tensors = {
-        f"midlayer.{key}": weight
-        for key, weight in layer_of(target, 2 * hidden, kv_heads, bias=False).items()
+        **below("midlayer", layer),
+        "midlayer.hidden_norm.weight": norm_weight(hidden, seed=0),
+        "midlayer.input_layernorm.weight": norm_weight(hidden, seed=1),
+        "norm.weight": norm_weight(hidden, seed=2),
+        "fc.weight": random(hidden, num_layers * hidden, seed=11),
+        "lm_head.weight": random(draft_vocab, hidden, seed=12),
+        **vocabulary(vocab, draft_vocab),
     }
-    for seed, key in enumerate(("midlayer.hidden_norm", "midlayer.input_layernorm", "norm")):
-        tensors[f"{key}.weight"] = 1 + random(hidden, seed=seed)
-    tensors["fc.weight"] = random(hidden, len(layers) * hidden, seed=11)
-    tensors["lm_head.weight"] = random(draft_vocab, hidden, seed=12)
-    tensors |= vocabulary(vocab, draft_vocab)
     config = llama_config(target, kv_heads, draft_vocab_size=draft_vocab, **changes)
-    return write(folder, "pytorch_model.bin", tensors, config)
+    return write(folder, "pytorch_model.bin", tensors, config=config)
 
 
 def peagle(target: Target, folder: Path, **changes: Any) -> Path:
     """A P-EAGLE head of two layers, as vLLM loads it."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
-    layers = list(range(min(3, len(target.layers))))
-    config = {"parallel_drafting": True, "ptd_token_id": 3, IDS: layers, **changes}
-    folder = eagle3(target, folder, **config)
-    tensors = torch.load(folder / "pytorch_model.bin")
-    second = layer_of(target, hidden, kv_heads, bias=False)
-    second["input_layernorm.weight"] = 1 + random(hidden, seed=13)
-    tensors |= {f"layers.1.{key}": 1.25 * weight for key, weight in second.items()}
+    layers = first_layers(target)
+    fields = {"parallel_drafting": True, "ptd_token_id": 3, IDS: layers, **changes}
+    eagle3(target, folder, **fields)
+    path = folder / "pytorch_model.bin"
+    tensors = torch.load(path)
+    second_layer = layer_of(target, size=hidden, kv_heads=kv_heads, bias=False)
+    second_layer["input_layernorm.weight"] = norm_weight(hidden, seed=13)
+    tensors |= below("layers.1", second_layer, scale=1.25)
     tensors["mask_hidden"] = 0.3 * random(1, 1, len(layers) * hidden, seed=14).float()
-    torch.save(tensors, folder / "pytorch_model.bin")
+    torch.save(tensors, path)
     return folder
 
 
 def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) -> Path:
     """A DFlash head of two layers, as z-lab publishes them."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
-    outputs = list(range(max(min(3, len(target.layers) - 1), 1)))
+    head_dim = head_dim_of(target)
+    # The first three layers except the target's last one, but at least the first layer.
+    outputs = first_layers(target)[: len(target.layers) - 1] or [0]
     tensors: Tensors = {}
     for i in range(2):
-        layer = layer_of(target, hidden, kv_heads, bias=False)
-        dim = layer["self_attn.k_proj.weight"].shape[0] // kv_heads
-        layer |= {f"self_attn.{n}_norm.weight": 1 + random(dim, seed=15 + i) for n in "qk"}
-        layer["input_layernorm.weight"] = 1 + random(hidden, seed=17 + i)
-        tensors |= {f"layers.{i}.{key}": (1 + i / 4) * weight for key, weight in layer.items()}
-    for seed, key in enumerate(("hidden_norm", "norm")):
-        tensors[f"{key}.weight"] = 1 + random(hidden, seed=20 + seed)
-    tensors["fc.weight"] = random(hidden, len(outputs) * hidden, seed=22)
+        layer = {
+            **layer_of(target, size=hidden, kv_heads=kv_heads, bias=False),
+            "self_attn.q_norm.weight": norm_weight(head_dim, seed=15 + i),
+            "self_attn.k_norm.weight": norm_weight(head_dim, seed=15 + i),
+            "input_layernorm.weight": norm_weight(hidden, seed=17 + i),
+        }
+        tensors |= below(f"layers.{i}", layer, scale=1 + i / 4)
+    tensors |= {
+        "hidden_norm.weight": norm_weight(hidden, seed=20),
+        "norm.weight": norm_weight(hidden, seed=21),
+        "fc.weight": random(hidden, len(outputs) * hidden, seed=22),
+    }
     config = {
         **llama_config(target, kv_heads),
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
-        "head_dim": dim,
+        "head_dim": head_dim,
         "rope_theta": 5000.0,
         "num_hidden_layers": 2,
         "num_target_layers": len(target.layers),
@@ -172,46 +223,62 @@ def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) ->
         "dflash_config": {"mask_token_id": 3, "target_layer_ids": outputs},
         **changes,
     }
-    return write(folder, "model.safetensors", tensors, config)
+    return write(folder, "model.safetensors", tensors, config=config)
 
 
 def mtp(target: Target, folder: Path, **changes: Any) -> Path:
     """A prediction layer like the target's own layers, among other tensors of its checkpoint."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
-    prefix = f"model.layers.{len(target.layers)}."
     last_layer: Any = target.layers[-1]
-    layer = layer_of(target, hidden, kv_heads, bias=last_layer.self_attn.q_proj.bias is not None)
-    for seed, name in enumerate(("enorm", "hnorm", "shared_head.norm", "input_layernorm")):
-        layer[f"{name}.weight"] = 1 + random(hidden, seed=40 + seed)
-    layer["eh_proj.weight"] = random(hidden, 2 * hidden, seed=44)
-    tensors = {prefix + key: weight for key, weight in layer.items()}
+    has_bias = last_layer.self_attn.q_proj.bias is not None
+    layer = {
+        **layer_of(target, size=hidden, kv_heads=kv_heads, bias=has_bias),
+        "enorm.weight": norm_weight(hidden, seed=40),
+        "hnorm.weight": norm_weight(hidden, seed=41),
+        "shared_head.norm.weight": norm_weight(hidden, seed=42),
+        "input_layernorm.weight": norm_weight(hidden, seed=43),
+        "eh_proj.weight": random(hidden, 2 * hidden, seed=44),
+    }
+    tensors = below(f"model.layers.{len(target.layers)}", layer)
     tensors["model.norm.weight"] = torch.zeros(hidden)
     config = {**llama_config(target, kv_heads), "num_nextn_predict_layers": 1, **changes}
-    return write(folder, "model.safetensors", tensors, config)
+    return write(folder, "model.safetensors", tensors, config=config)
+
+
+def head_dim_of(target: Target) -> int:
+    """The size of an attention head, which some configs leave out."""
+    config = target.config
+    head_dim = getattr(config, "head_dim", None)
+    return int(head_dim or config.hidden_size // config.num_attention_heads)
 
 
 def layer_of(target: Target, size: int, kv_heads: int, *, bias: bool) -> Tensors:
-    """The weights that the formats' decoder layers share."""
+    """The weights that the formats' decoder layers share. Attention reads `size` numbers."""
     hidden, inner = target.config.hidden_size, target.config.intermediate_size
-    heads = target.config.num_attention_heads
-    dim = getattr(target.config, "head_dim", None) or hidden // heads
-    rows = {"q_proj": heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
+    head_dim = head_dim_of(target)
+    num_queries = target.config.num_attention_heads * head_dim
+    num_keys = kv_heads * head_dim
+    outputs_of = {"q_proj": num_queries, "k_proj": num_keys, "v_proj": num_keys}
     tensors = {
-        f"self_attn.{name}.weight": random(count, size, seed=seed)
-        for seed, (name, count) in enumerate(rows.items())
+        f"self_attn.{projection}.weight": random(outputs, size, seed=seed)
+        for seed, (projection, outputs) in enumerate(outputs_of.items())
     }
     if bias:
-        tensors |= {f"self_attn.{n}.bias": random(c, seed=c) for n, c in rows.items()}
+        tensors |= {
+            f"self_attn.{projection}.bias": random(outputs, seed=outputs)
+            for projection, outputs in outputs_of.items()
+        }
     return tensors | {
-        "self_attn.o_proj.weight": random(hidden, heads * dim, seed=5),
+        "self_attn.o_proj.weight": random(hidden, num_queries, seed=5),
         "mlp.gate_proj.weight": random(inner, hidden, seed=6),
         "mlp.up_proj.weight": random(inner, hidden, seed=7),
         "mlp.down_proj.weight": random(hidden, inner, seed=8),
-        "post_attention_layernorm.weight": 1 + random(hidden, seed=9),
+        "post_attention_layernorm.weight": norm_weight(hidden, seed=9),
     }
 
 
 def llama_config(target: Target, kv_heads: int, **changes: Any) -> dict[str, Any]:
+    """The config of a decoder layer as large as the target's."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "hidden_size": target.config.hidden_size,
