@@ -24,85 +24,137 @@ from tests.support.models import prompts, random_target, static_tree
 from tests.support.weights import build
 from tests.training.head_models import started
 
-TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
+REST_TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
 """The datastore of REST."""
-CORPUS = [[3, 4, 5, 6, 7], [9, 3, 4, 5, 8, 8], [*range(10, 50)], [1, *range(12, 46), 5, 5]]
+SAM_TEXTS = [[3, 4, 5, 6, 7], [9, 3, 4, 5, 8, 8], [*range(10, 50)], [1, *range(12, 46), 5, 5]]
 """The datastore of SAM-Decoding."""
-BY_FREQUENCY = [(0, 6), (1, 8), (1, 7), (2, 1)]
-"""What REST drafts after 4 5. In TEXTS, 6 follows three times, 6 8 twice and 6 7 once."""
-TWICE = (5, 6, 7, 8, 6, 7, 3, 9, 7)
-"""6 7 occurs twice, and 7 three times, the last time at the end."""
-OFTEN = (5, 6, 5, 7, 5, 7, 5, 6, 5)
-"""5 is followed twice by 6 and twice by 7."""
-LONG = (3, 4, 5, 6, 7, 9, 3, 4, 5)
+MATCH_AT_END = "3 4 5 6 7 9 3 4 5"
 """The last three tokens occurred before."""
-SEEN = (3, 4, 5, 9, 3, 4, 5)
-"""Three tokens match in the text, four in CORPUS."""
-PLD_3 = "pld:num_tokens=3"
-PLD_7 = "pld:num_tokens=7"
-PAIRS_ONLY = "pld:num_tokens=3,min_ngram=2"
+MATCH_IN_BOTH = "3 4 5 9 3 4 5"
+"""Three tokens match in the text, and four match in SAM_TEXTS."""
+REPEATED_7 = "5 6 7 8 6 7 3 9 7"
+"""7 occurs three times, the last time at the end."""
+FROM_12_TO_44 = " ".join(map(str, range(12, 45)))
+"""Tokens that two of SAM_TEXTS have."""
 SAM = "sam:num_tokens=3,threshold=3"
-STORED = "sam:num_tokens=3,threshold=2,bias=1"
-UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
+SAM_BIAS_0 = "sam:num_tokens=3,threshold=2,bias=0"
+SAM_BIAS_1 = "sam:num_tokens=3,threshold=2,bias=1"
+"""The bias is subtracted from the length of a match in the datastore."""
+
+
+def ids(text: str) -> list[int]:
+    """The token ids of a text such as "3 4 5"."""
+    return [int(word) for word in text.split()]
 
 
 @pytest.mark.parametrize(
-    ("spelling", "text", "expected"),
+    ("options", "text", "copied"),
     [
-        (PLD_3, TWICE, chain(8, 6, 7)),  # the earliest 7
-        (PLD_7, TWICE, []),
-        (f"{PLD_7},allow_shorter=true", TWICE, chain(8, 6, 7, 3, 9, 7)),
-        (PAIRS_ONLY, TWICE, []),
-        (PAIRS_ONLY, (*TWICE, 6, 7), chain(8, 6, 7)),
-        ("suffix", LONG, chain(6, 7, 9)),  # as many as match
-        ("suffix:factor=0.5", LONG, chain(6)),
-        ("suffix:num_tokens=2", LONG, chain(6, 7)),
-        ("suffix:depth=4", LONG, chain(6, 7)),
-        ("suffix:depth=3", OFTEN, chain(7)),  # 7 was seen twice first
-        ("suffix:min_prob=0.6", LONG, []),  # the text's end counts too
-        ("suffix", (3, 4, 5), []),
-        ("suffix:shape=tree", (3, 5, 6, 3, 5, 7, 3, 5), [(0, 6), (0, 7)]),
-        ("rest", (1, 4, 5), BY_FREQUENCY),
-        ("rest", (9, 4, 5), chain(6, 8)),  # the longest context that occurs
-        ("rest:length=1", (1, 4, 5), chain(6)),
-        ("rest:num_tokens=3", (1, 4, 5), chain(6, 8)),
-        ("rest", (2, 4, 5), BY_FREQUENCY),  # 2 4 5 ends a text, so 4 5 counts
-        ("rest", (1, 5), []),
-        ("rest:min_span=3", (1, 4, 5), []),
-        (SAM, (3, 4, 5, 9, 8, 7, 3, 4, 5), chain(9, 8, 7)),
-        (SAM, (3, 4, 5, 9, 8, 7, 6, 4, 5), None),  # two tokens match
-        (SAM, (4, 5, 9, 9, 3, 4, 5, 6, 3, 4, 5), chain(6, 3, 4)),
-        (SAM, (5, 9, 9, 4, 5, 3, 4, 5, 3, 4, 5), chain(3, 4, 5)),
-        (SAM, (5, 9, 9, 3, 4, 5, 3, 4, 5), chain(3, 4, 5)),
-        (SAM, (4, 5, 3, 3, 3, 3, 3), chain(3, 3, 3)),  # more follows a shorter match further back
-        (STORED, (1, 3, 4, 5), chain(6, 7)),  # after the earliest occurrence of the longest match
-        (STORED, (9, 3, 4, 5), chain(8, 8)),
-        (STORED, (1, 4, 5), None),  # a match of two, less the bias, is below the threshold
-        ("sam:num_tokens=3,threshold=1,bias=1", (1, 4, 5), chain(6, 7)),
-        (STORED, SEEN, chain(9, 3, 4)),  # three match here, four minus the bias in CORPUS
-        (UNBIASED, SEEN, chain(8, 8)),
-        (STORED, (1, *range(12, 45)), chain(45, 5, 5)),
-        (STORED, (2, *range(12, 45)), chain(45, 46, 47)),
-        (UNBIASED, (1, 6, 7), None),  # the match ends its text
+        ("num_tokens=3", REPEATED_7, "8 6 7"),
+        ("num_tokens=7", REPEATED_7, ""),  # six tokens follow
+        ("num_tokens=7,allow_shorter=true", REPEATED_7, "8 6 7 3 9 7"),
+        ("num_tokens=3,min_ngram=2", REPEATED_7, ""),  # 9 7 is new
+        ("num_tokens=3,min_ngram=2", f"{REPEATED_7} 6 7", "8 6 7"),
     ],
 )
-def test_a_method_drafts_the_expected_tokens_after_a_text(
-    spelling: str, text: tuple[int, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
-) -> None:
-    """`expected` is None if SAM-Decoding leaves the step to the other method.
+def test_pld_copies_after_the_earliest_match(options: str, text: str, copied: str) -> None:
+    drafter = built(f"pld:{options}")
+    assert drafted_after(drafter, ids(text)) == chain(*ids(copied))
 
-    That method drafts a tree of 61 nodes.
-    """
-    datastore = None
-    if spelling.startswith("rest"):
-        datastore = stored(tmp_path, TEXTS)
-    elif "bias" in spelling:
-        datastore = stored(tmp_path, CORPUS)
-    drafted = drafted_after(built(spelling, datastore), text)
-    if expected is None:
-        assert len(drafted) == 60
-    else:
-        assert drafted == expected
+
+@pytest.mark.parametrize(
+    ("options", "text", "frequent"),
+    [
+        ("", MATCH_AT_END, "6 7 9"),  # as many as match
+        ("factor=0.5", MATCH_AT_END, "6"),
+        ("num_tokens=2", MATCH_AT_END, "6 7"),
+        ("depth=4", MATCH_AT_END, "6 7"),
+        ("depth=3", "5 6 5 7 5 7 5 6 5", "7"),  # 6 and 7 follow twice, and 7 was first to do so
+        ("min_prob=0.6", MATCH_AT_END, ""),  # the text's end counts too
+        ("", "3 4 5", ""),
+    ],
+)
+def test_suffix_decoding_drafts_frequent_tokens(options: str, text: str, frequent: str) -> None:
+    drafter = built(f"suffix:{options}")
+    assert drafted_after(drafter, ids(text)) == chain(*ids(frequent))
+
+
+def test_a_tree_of_suffix_decoding_has_all_tokens_that_followed() -> None:
+    drafter = built("suffix:shape=tree")
+    assert drafted_after(drafter, ids("3 5 6 3 5 7 3 5")) == [(0, 6), (0, 7)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "copied"),
+    [
+        ("", "9 4 5", "6 8"),  # the longest context that occurs
+        ("length=1", "1 4 5", "6"),
+        ("num_tokens=3", "1 4 5", "6 8"),
+        ("", "1 5", ""),
+        ("min_span=3", "1 4 5", ""),
+    ],
+)
+def test_rest_copies_after_the_longest_context(
+    options: str, text: str, copied: str, tmp_path: Path
+) -> None:
+    drafter = built(f"rest:{options}", stored(tmp_path, REST_TEXTS))
+    assert drafted_after(drafter, ids(text)) == chain(*ids(copied))
+
+
+@pytest.mark.parametrize("text", ["1 4 5", "2 4 5"])  # 2 4 5 ends a stored text, so 4 5 counts
+def test_rest_drafts_first_what_followed_most_often(text: str, tmp_path: Path) -> None:
+    """In the datastore, 4 5 is followed by 6 three times, by 6 8 twice and by 6 7 once."""
+    drafter = built("rest", stored(tmp_path, REST_TEXTS))
+    assert drafted_after(drafter, ids(text)) == [(0, 6), (1, 8), (1, 7), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "copied"),
+    [
+        ("3 4 5 9 8 7 3 4 5", "9 8 7"),
+        ("4 5 9 9 3 4 5 6 3 4 5", "6 3 4"),
+        ("5 9 9 4 5 3 4 5 3 4 5", "3 4 5"),
+        ("5 9 9 3 4 5 3 4 5", "3 4 5"),
+        ("4 5 3 3 3 3 3", "3 3 3"),  # more follows a shorter match further back
+    ],
+)
+def test_sam_copies_after_a_long_match_in_the_text(text: str, copied: str) -> None:
+    assert drafted_after(built(SAM), ids(text)) == chain(*ids(copied))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "text", "copied"),
+    [
+        (SAM_BIAS_1, "1 3 4 5", "6 7"),  # the earliest occurrence of the longest match
+        (SAM_BIAS_1, "9 3 4 5", "8 8"),
+        ("sam:num_tokens=3,threshold=1,bias=1", "1 4 5", "6 7"),
+        (SAM_BIAS_1, MATCH_IN_BOTH, "9 3 4"),  # three in the text, four less the bias in SAM_TEXTS
+        (SAM_BIAS_0, MATCH_IN_BOTH, "8 8"),
+        (SAM_BIAS_1, f"1 {FROM_12_TO_44}", "45 5 5"),  # 1 comes before them in the last text
+        (SAM_BIAS_1, f"2 {FROM_12_TO_44}", "45 46 47"),  # both texts match, and the earlier counts
+    ],
+)
+def test_sam_copies_after_the_longest_match_in_its_datastore_or_the_text(
+    spelling: str, text: str, copied: str, tmp_path: Path
+) -> None:
+    drafter = built(spelling, stored(tmp_path, SAM_TEXTS))
+    assert drafted_after(drafter, ids(text)) == chain(*ids(copied))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "text"),
+    [
+        (SAM, "3 4 5 9 8 7 6 4 5"),  # two tokens match
+        (SAM_BIAS_1, "1 4 5"),  # a match of two, less the bias, is below the threshold
+        (SAM_BIAS_0, "1 6 7"),  # the match ends its stored text
+    ],
+)
+def test_sam_leaves_steps_without_a_long_match_to_the_other_method(
+    spelling: str, text: str, tmp_path: Path
+) -> None:
+    datastore = stored(tmp_path, SAM_TEXTS) if "bias" in spelling else None
+    drafted = drafted_after(built(spelling, datastore), ids(text))
+    assert len(drafted) == 60  # Token Recycling's tree without its root
 
 
 @pytest.mark.parametrize("other", ["recycling", "eagle2"])
@@ -110,17 +162,17 @@ def test_sam_is_lossless_if_both_parts_propose(other: str, tmp_path: Path) -> No
     target = random_target()
     request = Request(prompts()[3], 60)
     drafter = build("sam", target, tmp_path, other=other, num_tokens="5", threshold="3")
-    done = decode(target, drafter, request, is_checked=True)
-    vanilla = decode(target, build("vanilla", target, tmp_path), request)
-    assert done.token_ids == vanilla.token_ids
+    completion = decode(target, drafter, request, is_checked=True)
+    vanilla_completion = decode(target, build("vanilla", target, tmp_path), request)
+    assert completion.token_ids == vanilla_completion.token_ids
     most_of_a_copy = 5 + 1  # num_tokens and the root
-    assert min(done.num_nodes) <= most_of_a_copy
-    assert max(done.num_nodes) > most_of_a_copy
+    assert min(completion.num_nodes) <= most_of_a_copy
+    assert max(completion.num_nodes) > most_of_a_copy
 
 
 def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
     drafter = built("suffix:scope=run")
-    started(drafter, TARGET, [3, 4, 5]).append(8)
+    started(drafter, TARGET, [3, 4, 5]).append(8)  # the output 5 8, which is not remembered
     assert drafted_after(drafter, [4, 5]) == []
     state = started(drafter, TARGET, [3, 4, 5])
     state.append(8)
@@ -155,16 +207,17 @@ def test_a_window_holds_the_best_tokens_at_every_temperature(
     observe = drafter.observe
     num_steps = 0
 
-    def check(state: State, result: StepResult) -> None:
+    def observe_and_check(state: State, result: StepResult) -> None:
         nonlocal num_steps
-        best_tokens = result.forward.logits.argmax(-1)
+        best_tokens = result.forward.logits.argmax(-1)  # [rows], with padding after the nodes
         best_of_nodes = best_tokens[: drafter._num_nodes].tolist()
         observe(state, result)
         num_steps += 1
-        newest_level = drafter._levels[-1]
-        assert newest_level == best_of_nodes[-len(newest_level) :]
+        # The window is the end of the tree. The tokens after its last level are the next level.
+        next_level = drafter._levels[-1]
+        assert next_level == best_of_nodes[-len(next_level) :]
 
-    monkeypatch.setattr(drafter, "observe", check)
+    monkeypatch.setattr(drafter, "observe", observe_and_check)
     decode(target, drafter, Request(prompts()[3], 30, Sampling(temperature)))
     assert num_steps > 5
 
@@ -174,20 +227,20 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token(
     make: type[recycling.Table],
 ) -> None:
     table = make(static_tree("2x1", vocab_size=50), random_target())
-    logits = torch.zeros(3, 50)
     nodes = torch.arange(3)
-    best_tokens = torch.tensor([7, 8, 9])
-    second_best = torch.tensor([3, 4, 5])
+    best_tokens = torch.tensor([7, 8, 9])  # [nodes]
+    second_best = torch.tensor([3, 4, 5])  # [nodes]
+    logits = torch.zeros(3, 50)  # [nodes, vocab]
     logits[nodes, best_tokens] = 1.0
     logits[nodes, second_best] = 0.5
-    padded_tokens = torch.tensor([11, 12, 11, 0])
-    padded_logits = torch.cat([logits, logits[:1]])
-    num_nodes = torch.tensor([3])
-    table.learn(padded_tokens, padded_logits, num_nodes)
+    # The last row is padding.
+    padded_tokens = torch.tensor([11, 12, 11, 0])  # [rows]
+    padded_logits = torch.cat([logits, logits[:1]])  # [rows, vocab]
+    table.learn(padded_tokens, padded_logits, num_nodes=torch.tensor([3]))
 
     def best_after(token: int) -> list[int]:
         (tokens,) = table.fill(torch.tensor([token]))
-        return tokens[1:3].tolist()
+        return tokens[1:3].tolist()  # the root's children
 
     assert best_after(11) == [9, 5]  # of node 2, the last one with token 11
     assert best_after(12) == [8, 4]
@@ -198,11 +251,11 @@ def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> No
     target = random_target()
     drafter = built("recycling")
     request = Request(prompts()[2], 40)
-    fresh = decode(target, drafter, request)
-    assert decode(target, drafter, request).steps == fresh.steps
+    first = decode(target, drafter, request)
+    assert decode(target, drafter, request).steps == first.steps
     drafter.remember()
     remembering = decode(target, drafter, request)
-    assert remembering.token_ids == fresh.token_ids
-    assert len(remembering.steps) < len(fresh.steps)
+    assert remembering.token_ids == first.token_ids
+    assert len(remembering.steps) < len(first.steps)
     drafter.forget()
-    assert decode(target, drafter, request).steps == fresh.steps
+    assert decode(target, drafter, request).steps == first.steps
