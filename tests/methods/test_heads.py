@@ -4,7 +4,8 @@ A drafter's own cache equals a full recompute at every step. Proposing a tree ne
 device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.engine.decode import decode
 from specbench.engine.target import Target
-from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
 from specbench.types import Request, Sampling
 from tests.methods.building import HEADS, Recording, complete
@@ -46,68 +46,94 @@ TARGETS: dict[str, dict[str, Any]] = {
     "narrow_vocabulary": {"vocab_size": 7},
     "biases": {},
 }
-BIASED = {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}
-"""Changes to the config of a Qwen 2, whose attention has biases."""
-VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("medusa", {"layers": 3, "heads": 2}, {}),
-    ("medusa", {"heads": 6}, {"tree": "3x2x1x1x1x1"}),
-    ("medusa", {"layers": 0}, {}),
-    ("medusa", {}, {"acceptance": "typical"}),
-    ("hydra", {"layers": 3}, {}),
-    ("hydra", {"heads": 2}, {}),
-    ("hydra", {"arch": "prefix-mlp"}, {}),
-    ("hydra", {"arch": "prefix-mlp", "layers": 2}, {"tree": "eagle_25"}),
-    ("eagle", {"fc_bias": False, "rope_theta": 500000.0}, {}),
-    ("eagle", {"qkv_bias": True, "kv_heads": 4}, {"tree": "mc_sim_7b_63"}),
-    ("eagle2", {"has_embedding": False, "name": "model.safetensors"}, {}),
-    ("eagle2", {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"depth": 1, "top_k": 50}),
-    ("eagle2", {}, {"total_tokens": 2, "top_k": 1}),
-    ("eagle2", {}, {"total_tokens": 500, "depth": 3}),
-    ("eagle3", {"draft_vocab": 9}, {}),
-    ("eagle2", {}, {"depth": 0}),
-    ("eagle2", {"draft_vocab": 9}, {"depth": 2}),
-    ("eagle3", {}, {"depth": 0, "top_k": 3, "total_tokens": 3}),
-    ("hydra", {}, {"nodes": 5}),
-    ("eagle3", {IDS: [0, 2, 3]}, {"depth": 3, "top_k": 4}),
-]
-"""The method, the arguments of its checkpoint's maker, and its options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kind of head, with the options of its method."""
+
+    method: str
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of the checkpoint's maker."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+VARIANTS = (
+    Variant("medusa", checkpoint={"layers": 3, "heads": 2}),
+    Variant("medusa", checkpoint={"heads": 6}, options={"tree": "3x2x1x1x1x1"}),
+    Variant("medusa", checkpoint={"layers": 0}),
+    Variant("medusa", options={"acceptance": "typical"}),
+    Variant("hydra", checkpoint={"layers": 3}),
+    Variant("hydra", checkpoint={"heads": 2}),
+    Variant("hydra", checkpoint={"arch": "prefix-mlp"}),
+    Variant("hydra", checkpoint={"arch": "prefix-mlp", "layers": 2}, options={"tree": "eagle_25"}),
+    Variant("hydra", options={"nodes": 5}),
+    Variant("eagle", checkpoint={"fc_bias": False, "rope_theta": 500000.0}),
+    Variant(
+        "eagle",
+        checkpoint={"qkv_bias": True, "kv_heads": 4},
+        options={"tree": "mc_sim_7b_63"},
+    ),
+    Variant("eagle2", checkpoint={"has_embedding": False, "name": "model.safetensors"}),
+    Variant(
+        "eagle2",
+        checkpoint={"rope_scaling": {"type": "linear", "factor": 2.0}},
+        options={"depth": 1, "top_k": 50},
+    ),
+    Variant("eagle2", options={"total_tokens": 2, "top_k": 1}),
+    Variant("eagle2", options={"total_tokens": 500, "depth": 3}),
+    Variant("eagle2", options={"depth": 0}),
+    Variant("eagle2", checkpoint={"draft_vocab": 9}, options={"depth": 2}),
+    Variant("eagle3", checkpoint={"draft_vocab": 9}),
+    Variant("eagle3", options={"depth": 0, "top_k": 3, "total_tokens": 3}),
+    Variant("eagle3", checkpoint={IDS: [0, 2, 3]}, options={"depth": 3, "top_k": 4}),
+)
 
 
 @cache
 def target_of(name: str) -> Target:
     if name == "biases":
-        return Target(random_of(config_of("qwen2", **BIASED)).double())
+        # The attention of a Qwen 2 has biases.
+        config = config_of("qwen2", num_hidden_layers=4, layer_types=["full_attention"] * 4)
+        return Target(random_of(config).double())
     return random_target(layers=4, **TARGETS[name])
 
 
 @cache
 def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
     """The output of transformers' `generate`."""
-    return generated(target_of(name).model, prompt, 24, eos_id=2)
+    return generated(target_of(name).model, prompt, num_tokens=24, eos_id=2)
 
 
 def prompts_of(name: str) -> list[tuple[int, ...]]:
-    last = target_of(name).vocab_size - 1
-    chosen = (prompts()[1], prompts()[3], (4,))
-    return [tuple(min(token, last) for token in prompt) for prompt in chosen]
+    """Three prompts. The target's last token replaces tokens beyond its vocabulary."""
+    last_id = target_of(name).vocab_size - 1
+    _, random_prompt, _, repetitive_prompt = prompts()
+    return [
+        tuple(min(token, last_id) for token in prompt)
+        for prompt in (random_prompt, repetitive_prompt, (4,))
+    ]
+
+
+def check_greedy_outputs(variant: Variant, target_name: str, folder: Path) -> None:
+    """Compare the outputs with a drafter on the target with the target's own."""
+    method, target = variant.method, target_of(target_name)
+    drafter = build(method, target, folder, maker_args=variant.checkpoint, **variant.options)
+    for prompt in prompts_of(target_name):
+        completion = complete(target, drafter, prompt)
+        assert list(completion.token_ids) == greedy(target_name, prompt)
 
 
 @pytest.mark.parametrize(("method", "target_name"), each_once(HEADS, [*TARGETS]))
 def test_greedy_output_is_the_targets_own(method: str, target_name: str, tmp_path: Path) -> None:
-    target = target_of(target_name)
-    drafter = build(method, target, tmp_path)
-    for prompt in prompts_of(target_name):
-        assert list(complete(target, drafter, prompt).token_ids) == greedy(target_name, prompt)
+    check_greedy_outputs(Variant(method), target_name, tmp_path)
 
 
-@pytest.mark.parametrize(("method", "maker_args", "options"), VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_greedy_output_is_the_targets_own_for_every_kind_of_head(
-    method: str, maker_args: dict[str, Any], options: dict[str, Any], tmp_path: Path
+    variant: Variant, tmp_path: Path
 ) -> None:
-    target = target_of("grouped")
-    drafter = build(method, target, tmp_path, maker_args, **options)
-    for prompt in prompts_of("grouped"):
-        assert list(complete(target, drafter, prompt).token_ids) == greedy("grouped", prompt)
+    check_greedy_outputs(variant, "grouped", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +143,12 @@ def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_pat
     target = Target(random_llama(layers=4).to(dtype))
     drafter = build(method, target, tmp_path)
     for sampling in (Sampling(), Sampling(1.0)):
-        done = complete(target, drafter, prompts()[0], sampling=sampling, eos_ids=frozenset())
-        assert done.num_tokens == 24
-    model = getattr(drafter, "model", None)
-    stack = getattr(model, "stack", None)
+        completion = complete(
+            target, drafter, prompt=prompts()[0], sampling=sampling, eos_ids=frozenset()
+        )
+        assert completion.num_tokens == 24
+    draft_model = getattr(drafter, "model", None)
+    stack = getattr(draft_model, "stack", None)
     if stack is not None:
         assert stack.cache.layers[0].keys.dtype == dtype
 
@@ -133,39 +161,9 @@ def test_only_typical_acceptance_is_lossy() -> None:
     assert not medusa.is_lossless_with(medusa.options(acceptance="typical"))
 
 
-@pytest.mark.parametrize(
-    ("flat", "nested", "chosen", "layers"),
-    [
-        (None, None, "", (2, 4, 5)),
-        ([6, 1, 3], None, "", (1, 3, 6)),
-        (None, [1, 3, 4], "", (2, 4, 5)),  # the formula's layers, numbered by their outputs
-        (None, [2, 4, 5], "", (2, 4, 5)),
-        (None, [1, 3, 6], "2+4+7", (2, 4, 7)),
-        (None, [2, 5, 8], "", (2, 5, 8)),  # 8 layers: the last one's output counts as an input
-        ([6, 1, 3], None, "0+1+8", (0, 1, 8)),
-        ([6, 1, 3], None, "0+1+2", (0, 1, 2)),
-    ],
-)
-def test_eagle3_reads_layers_of_an_option_its_config_or_the_formula(
-    flat: list[int] | None,
-    nested: list[int] | None,
-    chosen: str,
-    layers: tuple[int, ...],
-    tmp_path: Path,
-) -> None:
-    fields = {IDS: flat, "eagle_config": {IDS: nested}}
-    drafter = build("eagle3", random_target(layers=8), tmp_path, fields, layers=chosen)
-    assert drafter.needs.layer_inputs == layers
-
-
-def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> None:
-    fields = {IDS: None, "eagle_config": {IDS: [1, 3, 6]}}
-    with pytest.raises(CheckpointError, match=r"\[1, 3, 6\] in eagle_config") as caught:
-        build("eagle3", random_target(layers=8), tmp_path, fields)
-    assert "layers=1+3+6" in caught.value.hint
-    assert "layers=2+4+7" in caught.value.hint
-    with pytest.raises(UserError, match="'2,4' is not a list"):
-        build("eagle3", random_target(layers=8), tmp_path, fields, layers="2,4")
+def maker_args_of(method: str) -> dict[str, Any]:
+    """The arguments of the checkpoint's maker. Of Hydra's heads, only `prefix-mlp` has a cache."""
+    return {"arch": "prefix-mlp"} if method == "hydra" else {}
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle2", "eagle3", "hydra", "sam"])
@@ -173,41 +171,43 @@ def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> N
 def test_every_draft_equals_that_of_a_fresh_drafter(method: str, tmp_path: Path) -> None:
     """SAM-Decoding copies some drafts, and EAGLE-2 makes the others."""
     target = random_target(layers=4)
-    maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
-    options = {}
-    if method == "sam":
-        options = {"other": "eagle2", "num_tokens": "5", "threshold": "3"}
-    drafter = build(method, target, tmp_path, maker_args, **options)
+    maker_args = maker_args_of(method)
+    options = {"other": "eagle2", "num_tokens": "5", "threshold": "3"} if method == "sam" else {}
+    drafter = build(method, target, tmp_path, maker_args=maker_args, **options)
     recording = Recording(drafter)
-    lengths: list[int] = []
+    accept_lengths: list[int] = []
     for prompt in prompts():
-        done = decode(target, recording, Request(prompt, 40))
-        lengths += done.accept_lengths
-    assert max(lengths) > 1
+        completion = decode(target, recording, Request(prompt, 40))
+        accept_lengths += completion.accept_lengths
+    assert max(accept_lengths) > 1
     if method == "sam":
-        assert {len(tokens) > 5 for _, tokens in recording.drafts} == {True, False}
-    fresh = build(method, target, tmp_path, maker_args, **options)
-    for text, tokens in recording.drafts:
-        assert fresh.propose(started(fresh, target, list(text))).tokens[1:].tolist() == tokens
+        # Copies have at most 5 tokens, and trees have more.
+        assert {len(draft) > 5 for _, draft in recording.drafts} == {True, False}
+    fresh = build(method, target, tmp_path, maker_args=maker_args, **options)
+    for text, draft in recording.drafts:
+        state = started(fresh, target, list(text))
+        tree = fresh.propose(state)
+        assert tree.tokens[1:].tolist() == draft
 
 
 @torch.inference_mode()
 def test_an_eagle_head_drafts_the_best_tokens_of_its_vocabulary(tmp_path: Path) -> None:
     target = random_target(layers=4)
     size = target.vocab_size
-    draft_vocabulary = {*vocabulary(size, 9)["t2d"].nonzero().flatten().tolist()}
+    is_in_draft = vocabulary(size, 9)["t2d"].tolist()  # [vocab]
 
-    def drafted(name: str, folder: str, draft_vocab: int | None, **options: int) -> list[int]:
-        maker_args = None if draft_vocab is None else {"draft_vocab": draft_vocab}
-        drafter = build(name, target, tmp_path / folder, maker_args, **options)
+    def drafted(name: str, folder: str, maker_args: Any = None, **options: int) -> list[int]:
+        drafter = build(name, target, tmp_path / folder, maker_args=maker_args, **options)
         state = started(drafter, target, list(prompts()[1]))
-        tokens: list[int] = drafter.propose(state).tokens.tolist()
-        return tokens[1:]
+        tree = drafter.propose(state)
+        draft: list[int] = tree.tokens[1:].tolist()
+        return draft
 
-    of_all = drafted("eagle2", "all", None, depth=0, top_k=size, total_tokens=size + 1)
-    best_of_some = [token for token in of_all if token in draft_vocabulary][:5]
-    assert drafted("eagle2", "some", 9, depth=0, top_k=5, total_tokens=6) == best_of_some
-    assert {*drafted("eagle", "chain", 9)} <= draft_vocabulary
+    all_by_score = drafted("eagle2", "all", depth=0, top_k=size, total_tokens=size + 1)
+    small = {"draft_vocab": 9}
+    best_five = drafted("eagle2", "five", maker_args=small, depth=0, top_k=5, total_tokens=6)
+    assert best_five == [token for token in all_by_score if is_in_draft[token]][:5]
+    assert all(is_in_draft[token] for token in drafted("eagle", "chain", maker_args=small))
 
 
 class NoWaiting(TorchDispatchMode):
@@ -216,16 +216,20 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def capture(propose: Callable[[Any], Any], patch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+def without_waiting(
+    propose: Callable[[Any], Any], patch: pytest.MonkeyPatch
+) -> Callable[[Any], Any]:
+    """The function, which fails now if one of its operations waits for the device."""
+
     def refuse(tensor: Tensor) -> None:
         raise AssertionError("a tensor became a list")
 
-    def inner(state: Any) -> Any:
+    def checked(state: Any) -> Any:
         with patch.context() as inside, NoWaiting():
             inside.setattr(Tensor, "tolist", refuse)
             return propose(state)
 
-    return inner
+    return checked
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
@@ -234,19 +238,20 @@ def test_a_proposal_waits_for_nothing(
     method: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = random_target(layers=4)
-    maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
-    drafter: Any = build(method, target, tmp_path, maker_args)
-    drafter.propose = capture(drafter.propose, monkeypatch)
-    assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
+    drafter: Any = build(method, target, tmp_path, maker_args=maker_args_of(method))
+    drafter.propose = without_waiting(drafter.propose, monkeypatch)
+    request = Request(prompts()[1], 12, sampling)
+    assert decode(target, drafter, request).num_tokens == 12
 
 
 def test_the_check_finds_operations_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[Callable[[Tensor], Any]] = [
-        lambda x: x.sum().item(),
-        lambda x: bool(x.any()),
-        lambda x: x.tolist(),
-        lambda x: x[x > 0],
+        lambda tensor: tensor.sum().item(),
+        lambda tensor: bool(tensor.any()),
+        lambda tensor: tensor.tolist(),
+        lambda tensor: tensor[tensor > 0],
     ]
     for wait in waiting:
+        checked = without_waiting(wait, monkeypatch)
         with pytest.raises(AssertionError):
-            capture(wait, monkeypatch)(torch.ones(3))
+            checked(torch.ones(3))
