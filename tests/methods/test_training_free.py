@@ -51,6 +51,7 @@ def ids(text: str) -> list[int]:
     ("options", "text", "copied"),
     [
         ("num_tokens=3", REPEATED_7, "8 6 7"),
+        ("num_tokens=6", REPEATED_7, "8 6 7 3 9 7"),
         ("num_tokens=7", REPEATED_7, ""),  # six tokens follow
         ("num_tokens=7,allow_shorter=true", REPEATED_7, "8 6 7 3 9 7"),
         ("num_tokens=3,min_ngram=2", REPEATED_7, ""),  # 9 7 is new
