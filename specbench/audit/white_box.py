@@ -169,7 +169,7 @@ class _Tester:
                     continue
                 self._parts.begin(f"T={temperature:g}: {method}")
                 answers = Answers(method, temperature, level=temperature)
-                answers.token_numbers += map(self._model.token_numbers, records)
+                answers.token_numbers += map(self._model.token_numbers, _one_per_draw(records))
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
@@ -207,14 +207,9 @@ class _Tester:
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
         """Complete recorded answers again until there are enough, and add them to `answers`.
 
-        The records are taken from all over the run. Several records with the same prompt and seed,
-        as in a merge of runs with one seed, are one draw, so only one of them is taken.
+        The records are taken from all over the run.
         """
-        record_by_draw = {
-            (record.key.task, record.key.sample_id, record.key.turn, record.seed): record
-            for record in records
-        }
-        for record in spread([*record_by_draw.values()]):
+        for record in spread(_one_per_draw(records)):
             if self._is_enough(answers):
                 return
             evidence = self._model.watch(answers.method, self._model.request(record))
@@ -230,13 +225,13 @@ class _Tester:
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
         """Draw new answers to recorded prompts until there are enough, and add them to `answers`.
 
-        Each answer has a new seed, which no other method uses. The answers do not end at an end
-        token, and have at most LONGEST tokens.
+        Each answer has a seed of its own, although the records of several passes have the same
+        prompt. No other method uses it. The answers do not end at an end token, and have at most
+        LONGEST tokens.
         """
         run_sampling = self._model.sampling(answers.temperature)
         sampling = replace(run_sampling, temperature=answers.level)
-        spread_records = spread(records)
-        for draw_number, record in enumerate(cycle(spread_records)):
+        for draw_number, record in enumerate(cycle(spread(records))):
             if self._is_enough(answers):
                 return
             recorded_request = self._model.request(record)
@@ -246,8 +241,7 @@ class _Tester:
                 max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),  # to save time
                 eos_ids=frozenset(),
             )
-            round_number = draw_number // len(spread_records)  # earlier draws for this record
-            seed = _new_seed(answers.method, request, round_number)
+            seed = _new_seed(answers.method, request, draw_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
             answers.token_numbers.append(evidence.tokens)
             answers.watched.append(evidence)
@@ -288,8 +282,19 @@ class _Tester:
         return allowed_deviation(self._dtype, max(measured_deviations, default=None))
 
 
-def _new_seed(method: str, request: Request, round_number: int) -> int:
-    """Make a 63-bit seed that differs between methods, prompts, sampling settings and rounds."""
-    name = (method, request.sampling, request.prompt_ids, round_number)
+def _one_per_draw(records: Sequence[Record]) -> list[Record]:
+    """The records, with only one of those that have the same prompt and seed, as in a merge of runs
+    with one seed. They are one draw, so their tokens are tested once.
+    """
+    record_by_draw = {
+        (record.key.task, record.key.sample_id, record.key.turn, record.seed): record
+        for record in records
+    }
+    return [*record_by_draw.values()]
+
+
+def _new_seed(method: str, request: Request, draw_number: int) -> int:
+    """Make a 63-bit seed that differs between methods, prompts, sampling settings and draws."""
+    name = (method, request.sampling, request.prompt_ids, draw_number)
     digest = hashlib.sha256(repr(name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -182,6 +182,13 @@ def test_tokens_of_the_model_itself_pass() -> None:
     assert results["sps"].num_tokens == 320
 
 
+def test_answers_with_the_same_prompt_and_seed_are_tested_once() -> None:
+    """A merge of runs with one seed has such answers. A server may give them the same tokens."""
+    second_pass = [replace(record, key=replace(record.key, repeat=1)) for record in RUN.records]
+    results, _ = audited([*RUN.records, *second_pass])
+    assert results["sps"].num_tokens == 320
+
+
 def test_the_smallest_error_of_servers_counts_only_their_tests() -> None:
     """There are two methods at one temperature, and no tests at a raised one."""
     with patch.object(white_box, "smallest_tv", return_value=0.1) as smallest:

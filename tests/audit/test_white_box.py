@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.audit import MethodAudit
 from specbench.types import Completion, Request
+from tests.analysis.run_factory import make_run
 from tests.support.bugs import BUGS, Variant
 from tests.support.models import random_llama
 from tests.support.noisy_target import NoisyTarget
@@ -83,6 +85,27 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
     assert sampled.num_tokens >= 250
     assert sampled.smallest_tv is not None
     assert 0.02 < sampled.smallest_tv < 0.2
+
+
+def test_no_draw_is_tested_twice_if_a_run_has_several_passes() -> None:
+    """All passes have the same prompts, so a seed made from the prompt alone would repeat draws."""
+    target = Target(MODEL)
+    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48)
+    run = model.run(0.8)
+    passes = [
+        replace(record, key=replace(record.key, repeat=repeat), seed=repeat)
+        for record in run.records
+        for repeat in range(3)
+    ]
+    with patch.object(model, "watch", wraps=model.watch) as watch:
+        model.audited(make_run(passes, run.header), EFFORT)
+    requests = [call.args for call in watch.call_args_list]
+    seeds = [
+        request.seed
+        for method, request in requests
+        if method == "sps" and request.sampling.temperature == 2
+    ]
+    assert len(seeds) == len({*seeds}) == 6
 
 
 def test_logits_are_audited_even_if_every_answer_is_vanillas() -> None:
