@@ -43,19 +43,23 @@ def specbench(
 ) -> Specbench:
     """The command line, run in this process and in an empty folder.
 
+    A call with `code` fails unless the command ends with this exit code.
+
     Reports have no plots, which take longer than everything else in a small run.
     """
     monkeypatch.setattr(build, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
-    def call(*arguments: object) -> Said:
+    def call(*arguments: object, code: int | None = None) -> Said:
         monkeypatch.setattr(sys, "argv", ["specbench", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main()
         out, err = capsys.readouterr()
-        return Said(int(stop.value.code or 0), out, err)
+        said = Said(int(stop.value.code or 0), out, err)
+        assert code in (None, said.code), f"{out}{err}"
+        return said
 
     return call
 

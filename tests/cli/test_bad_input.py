@@ -23,8 +23,7 @@ from tests.support.checkpoint import save_checkpoint
 def test_a_wrong_command_or_option_is_reported_with_the_likely_one(
     specbench: Specbench, words: str, message: str
 ) -> None:
-    said = specbench(*words.split())
-    assert said.code == 2 and message in said.err
+    assert message in specbench(*words.split(), code=2).err
 
 
 @pytest.mark.parametrize(
@@ -46,8 +45,8 @@ def test_nothing_is_fetched_for_unknown_names_or_offline(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1" if is_offline else "0")
     asked: list[object] = []
     monkeypatch.setattr("socket.getaddrinfo", lambda *given, **_: asked.append(given))
-    said = specbench("run", "--dataset", "gsm8k", "--prompts", "paper", *arguments.split())
-    assert said.code == 2 and message in said.err
+    call = ("run", "--dataset", "gsm8k", "--prompts", "paper", *arguments.split())
+    assert message in specbench(*call, code=2).err
     assert not asked
 
 
@@ -58,8 +57,7 @@ def test_a_draft_of_another_vocabulary_is_refused(
     path = other / "tokenizer.json"
     path.write_text(path.read_text().replace('"a": ', '"a\\u00ad": ', 1))
     method = f"sps:weights={other}"
-    said = specbench("run", "--model", model, "--method", method, "--prompts", prompt_file)
-    assert said.code == 2
+    said = specbench("run", "--model", model, "--method", method, "--prompts", prompt_file, code=2)
     assert "vocabulary" in said.err
 
 
@@ -76,10 +74,11 @@ def test_a_wrong_value_of_a_variable_names_the_variable(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch, variable: str, setting: str, message: str
 ) -> None:
     monkeypatch.setenv(f"SPECBENCH_RUN_{variable}", setting)
-    said = specbench("run", "--seed", "1")
-    assert said.code == 2 and f"{message} SPECBENCH_RUN_{variable}." in said.err
-    said = specbench("run", f"--{variable.lower()}", setting)  # the same on the command line
-    assert said.code == 2 and "variable" not in said.err
+    said = specbench("run", "--seed", "1", code=2)
+    assert f"{message} SPECBENCH_RUN_{variable}." in said.err
+    # the same on the command line
+    said = specbench("run", f"--{variable.lower()}", setting, code=2)
+    assert "variable" not in said.err
 
 
 def test_an_unknown_variable_gives_a_warning(

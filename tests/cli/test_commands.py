@@ -13,6 +13,7 @@ from specbench.cli.options import Call
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from tests.cli.conftest import Specbench
+from tests.support.texts import assert_in
 
 LOADED = """
 import sys
@@ -35,8 +36,7 @@ def test_help_lists_every_command_in_four_groups(specbench: Specbench) -> None:
     for name in ("merge", "datastore"):
         assert f"  {name} " in shown.partition("Prepare:\n")[2]
     words = " ".join(specbench("--help").out.split())
-    assert "SPECBENCH_RUN_MODEL sets run --model" in words
-    assert "Examples: specbench run --limit 2" in words
+    assert_in(words, "SPECBENCH_RUN_MODEL sets run --model", "Examples: specbench run --limit 2")
 
 
 @pytest.mark.parametrize(

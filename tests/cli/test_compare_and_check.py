@@ -15,6 +15,7 @@ from tests.analysis.run_factory import full_run
 from tests.cli.conftest import Specbench
 from tests.judge.changing import slower, with_header
 from tests.support.records import store as store_run
+from tests.support.texts import assert_in
 
 RUN = full_run(tasks=("gsm8k", "alpaca"))
 SLOW = with_header(slower(RUN, {"pld": 1.3}), id="slow")
@@ -28,10 +29,13 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_compare_writes_every_format(specbench: Specbench, store: Store) -> None:
-    compare = partial(specbench, "compare", store(RUN, "old"), store(SLOW, "new"))
-    crossed = compare("--cross", "sps", "vanilla")
-    assert crossed.code == 0
-    assert "SpS in A is 1." in crossed.out
+    compare = partial(
+        specbench,
+        "compare",
+        store(RUN, "old"),
+        store(SLOW, "new"),
+    )
+    assert "SpS in A is 1." in compare("--cross", "sps", "vanilla", code=0).out
     assert compare("--format", "csv").out.startswith("reference,subject,")
     assert "| *GSM8K* |" in compare("--format", "markdown").out
     assert json.loads(compare("--format", "json").out)["schema"] == 1
@@ -42,14 +46,13 @@ def test_compare_writes_every_format(specbench: Specbench, store: Store) -> None
 
 
 def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
-    specbench: Specbench, store: Store
+    specbench: Specbench,
+    store: Store,
 ) -> None:
     run = store(RUN, "run")
-    said = specbench("compare", run, "--cross", "pld", "sps")
-    assert said.code == 0
+    said = specbench("compare", run, "--cross", "pld", "sps", code=0)
     words = " ".join(said.out.split())
-    assert "PLD is 0." in words
-    assert "times as fast as SpS, on average" in words
+    assert_in(words, "PLD is 0.", "times as fast as SpS, on average")
     report = partial(specbench, "report", run)
     form = ("--format", "latex", "--columns", "mean")
     table = report(*form, "--ours", "pld", "--ours", "SPS").out
@@ -71,27 +74,27 @@ def test_warnings_of_a_run_occur_once(specbench: Specbench, store: Store) -> Non
 
 def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
     other = with_header(RUN, id="other", spec__values__max_new_tokens=256)
-    refused = specbench("compare", store(RUN, "old"), store(other, "new"))
-    assert refused.code == 2
+    refused = specbench("compare", store(RUN, "old"), store(other, "new"), code=2)
     assert "\n  --max-new-tokens: 128 -> 256\n" in refused.err
-    forced = specbench("compare", "old", "new", "--force")
-    assert forced.code == 0
-    assert forced.out.startswith("NOT COMPARABLE")
+    assert specbench("compare", "old", "new", "--force", code=0).out.startswith("NOT COMPARABLE")
 
 
 def test_check_passes_a_run_against_itself(specbench: Specbench, store: Store) -> None:
     run = store(RUN, "old")
-    said = specbench("check", run, "--baseline", run)
-    assert said.code == 0
+    said = specbench("check", run, "--baseline", run, code=0)
     assert said.err == ""
     assert said.out.startswith("Passed:")
 
 
 def test_check_fails_a_slower_run(specbench: Specbench, store: Store) -> None:
-    check = partial(specbench, "check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
-    said = check("--junit", "deep/gate.xml")
-    assert said.code == 1
-    assert "FAILED: new is worse than" in said.out
+    check = partial(
+        specbench,
+        "check",
+        store(SLOW, "new"),
+        "--baseline",
+        store(RUN, "old"),
+    )
+    assert "FAILED: new is worse than" in check("--junit", "deep/gate.xml", code=1).out
     assert ElementTree.parse("deep/gate.xml").getroot().get("failures") == "3"
     (listed,) = json.loads(check("--json").out)["runs"]
     assert listed["baseline"] == "old"
@@ -102,6 +105,4 @@ def test_check_fails_a_slower_run(specbench: Specbench, store: Store) -> None:
 
 def test_check_ends_with_3_if_nothing_could_be_checked(specbench: Specbench, store: Store) -> None:
     run = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
-    said = specbench("check", run, "--baseline", run)
-    assert said.code == 3
-    assert said.out.startswith("Nothing was checked")
+    assert specbench("check", run, "--baseline", run, code=3).out.startswith("Nothing was checked")

@@ -9,6 +9,7 @@ from pathlib import Path
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.models.making import write_jsonl
+from tests.support.texts import assert_in
 
 CORPUS = [
     {"text": "Once upon a time there was a fox."},
@@ -38,12 +39,12 @@ def test_training_names_what_it_left_out_and_the_next_command(
     options = ("--template", "none", "--device", "cpu")
     small = ("--steps", 2, "--rows", 1, "--length", 32)
     command = ("train", "medusa", "--model", model, "--data", chats, "--out", "head")
-    said = specbench(*command, *small, *options)
-    assert said.code == 0
-    assert f"Left out of {chats}: chats without an answer (1)." in said.err
-    assert "step 2/2  loss " in said.err
+    said = specbench(*command, *small, *options, code=0)
+    left_out = f"Left out of {chats}: chats without an answer (1)."
+    assert_in(said.err, left_out, "step 2/2  loss ")
     last = said.out.splitlines()[-1]
     _, *words = shlex.split(last.removeprefix("Run it: "))
-    run = specbench(*words, "--prompts", prompt_file, "--max-new-tokens", 4, "--quiet", *options)
-    assert run.code == 0
+    run = specbench(
+        *words, "--prompts", prompt_file, "--max-new-tokens", 4, "--quiet", *options, code=0
+    )
     assert "Medusa (weights=head)" in run.out

@@ -74,8 +74,7 @@ def test_doctor_compares_our_baseline_with_generate(
     assert plain.startswith("ok") and plain.endswith("; the same tokens as with torch")
     assert "ok      kernels torch: " in said.out
     monkeypatch.setattr(doctor, "generate", lambda target, ids, num_tokens: [0])
-    said = specbench("doctor", "--model", model, "--offline")
-    assert said.code == 1
+    said = specbench("doctor", "--model", model, "--offline", code=1)
     assert "PROBLEM baseline tokens: vanilla's output DIFFERS from generate's" in said.out
     assert "times as fast as generate" in said.out and "Not ready: " in said.out
 
@@ -123,8 +122,8 @@ def test_a_fetch_without_network_does_not_suggest_a_fetch(
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(cache, "_download", refuse)
-    said = specbench("fetch")
-    assert said.code == 2 and said.err.count("cannot be downloaded") == 7
+    said = specbench("fetch", code=2)
+    assert said.err.count("cannot be downloaded") == 7
     assert "specbench fetch" not in said.err
     assert said.err.count("Run the command again to fetch what is missing") == 1
 

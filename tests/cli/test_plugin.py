@@ -16,6 +16,7 @@ from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.packaging.shell import output, pip_install
 from tests.support.paths import ROOT
+from tests.support.texts import assert_in
 
 
 def claim(folder: Path, package: str, entry_point: str) -> None:
@@ -49,8 +50,7 @@ def test_an_installed_plugin_passes_the_contract_tests(
     assert "latest successor of each token" in line and "specbench-bigram" in line
     call = ("run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompt_file)
     options = "--template none --max-new-tokens 8 --device cpu --output run"
-    done = specbench(*call, *options.split())
-    assert done.code == 0, done.err
+    specbench(*call, *options.split(), code=0)
     records = read_run(Path("run")).records
     answers = [{r.key.request: r.token_ids for r in records if r.key.method == method}
                for method in ("vanilla", "bigram:num_tokens=3")]  # fmt: skip
@@ -65,8 +65,7 @@ def test_a_broken_plugin_is_listed_with_the_cause(
     monkeypatch.syspath_prepend(tmp_path / "site")
     listed = " ".join(specbench("list", "methods").out.partition("\nbroken ")[2].split())
     assert "BROKEN" in listed and "no_such_library" in listed
-    done = specbench("run", "--method", "broken")
-    assert done.code == 2
+    done = specbench("run", "--method", "broken", code=2)
     assert "No module named 'no_such_library'" in done.err
     assert "Traceback" not in done.err
     assert not Path("results").exists()
@@ -77,19 +76,20 @@ def test_a_plugin_cannot_take_the_name_of_an_existing_method(
 ) -> None:
     claim(tmp_path / "site", "specbench-other", "pld = specbench_other:METHOD")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    done = specbench("show", "pld")
-    assert done.code == 2
-    assert "registered more than once" in done.err
+    assert "registered more than once" in specbench("show", "pld", code=2).err
 
 
 def test_a_new_method_has_its_name_everywhere(specbench: Specbench, tmp_path: Path) -> None:
-    said = specbench("init", "method", "my_idea")
-    assert said.code == 0
+    said = specbench("init", "method", "my_idea", code=0)
     folder = tmp_path / "specbench-my-idea"
     code = (folder / "specbench_my_idea.py").read_text()
-    assert "class MyIdea(Drafter)" in code
-    assert "build=MyIdea," in code
-    assert 'name="my_idea"' in code and 'title="My Idea"' in code
+    assert_in(
+        code,
+        "class MyIdea(Drafter)",
+        "build=MyIdea,",
+        'name="my_idea"',
+        'title="My Idea"',
+    )
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["project"]["name"] == "specbench-my-idea"
     points = project["project"]["entry-points"]["specbench.methods"]

@@ -26,8 +26,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_run_on_a_cluster_has_a_report_that_counts_its_workers(
     specbench: Specbench, addresses: list[str]
 ) -> None:
-    said = specbench(*RUN, "--ray")
-    assert said.code == 0, said.err
+    said = specbench(*RUN, "--ray", code=0)
     assert addresses == ["auto"]
     assert "fake model on 2 workers" in said.err
     assert "on 2 workers on " in said.out.splitlines()[0]
@@ -45,8 +44,7 @@ def test_a_suite_uses_one_cluster_for_all_its_runs(
         'title = "Two"\n[values]\nlimit = 2\ntasks = ["gsm8k"]\nmethods = ["pld"]\n'
         '[[runs]]\nmodels = ["tiny", "tiny"]\n'
     )
-    said = specbench("suite", "--ray", recipe, "--quiet")
-    assert said.code == 0, said.err
+    specbench("suite", "--ray", recipe, "--quiet", code=0)
     assert addresses == ["auto"]
     runs = [read_run(Path("results/suites/two") / name) for name in ("01-tiny", "02-tiny")]
     assert [{*run.header.workers} for run in runs] == [{"worker-1", "worker-2"}] * 2

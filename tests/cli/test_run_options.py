@@ -50,8 +50,7 @@ def test_top_k_reaches_the_sampling_and_the_header(
     answers["vanilla"] = vanilla
     call = ("run", "--method", "pld", "--prompts", prompt_file, "--temperature", "0,1")
     assert specbench(*call, "--top-k", 5, "--output", "out").code == 0
-    top_ks = {sampling.temperature: sampling.top_k for sampling in seen}
-    assert top_ks == {0.0: 0, 1.0: 5}
+    assert {sampling.temperature: sampling.top_k for sampling in seen} == {0.0: 0, 1.0: 5}
     assert read_run(Path("out")).header.spec.values.top_k == 5
     assert "--top-k 5" in specbench("show", "out").out
 
@@ -62,8 +61,7 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
     card = tmp_path / "riddles.toml"
     card.write_text('name = "riddles"\ntitle = "Riddles"\ndescription = "Short ones."\n')
     write_prompts(tmp_path / "riddles.jsonl", ["What has keys but opens no door?"])
-    said = specbench("run", "--method", "pld", "--task", card, "--output", "out")
-    assert said.code == 0, said.err
+    said = specbench("run", "--method", "pld", "--task", card, "--output", "out", code=0)
     assert "Riddles" in said.out
     assert "Riddles-like" not in said.out
     assert "1 bundled prompt\n" in said.out
@@ -75,7 +73,9 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
 
 
 def test_methods_are_sorted_by_speedup_unless_asked(
-    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
+    specbench: Specbench,
+    prompt_file: Path,
+    answers: dict[str, Answer],
 ) -> None:
     for method, seconds in (("vanilla", 2.0), ("pld", 4.0), ("lookahead", 1.0)):
         answers[method] = answering(1, seconds)

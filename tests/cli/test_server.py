@@ -131,8 +131,7 @@ def test_a_password_in_the_address_of_an_older_run_is_not_shown(
     header.write_text(header.read_text().replace("http://", "http://me:hunter22@"))
     (Path("out") / "report").rename("before")
     for call in (("report", "out", "--out", "new"), ("show", "out"), ("site", "out", "--out", "p")):
-        said = specbench(*call)
-        assert said.code == 0
+        said = specbench(*call, code=0)
         assert "hunter22" not in said.out + said.err
     files = [path for place in ("new", "p") for path in Path(place).rglob("*") if path.is_file()]
     assert files and not any(b"hunter22" in path.read_bytes() for path in files)
@@ -143,7 +142,11 @@ class AtOnce(Stub):
     """A server that sends all tokens at once."""
 
     async def _stream(
-        self, request: web.Request, body: Mapping[str, Any], fault: str, number: int
+        self,
+        request: web.Request,
+        body: Mapping[str, Any],
+        fault: str,
+        number: int,
     ) -> web.StreamResponse:
         chunks = chunks_of(self, request.path, body["prompt"], (*ANSWER, EOS), is_eos=True)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -214,8 +217,7 @@ def test_an_audit_compares_servers_with_each_other_and_the_model(
     with serving(good), serving(bad):
         call = ("--prompts", prompts, "--max-new-tokens", 4, "--dtype", "float32")
         assert run(specbench, [good, bad], *call).code == 0
-    said = specbench("audit", "out")
-    assert said.code == 1
+    said = specbench("audit", "out", code=1)
     rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
     assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
     assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
@@ -235,8 +237,7 @@ def test_an_audit_compares_a_server_without_vanilla_with_the_model(
         url = ("--url", server.root, "--label", "eagle3", "--prompts", prompts)
         call = ("run", "--backend", "server", *url, "--max-new-tokens", 4, "--dtype", "float32")
         assert specbench(*call, "--output", "out").code == 0
-    said = specbench("audit", "out")
-    assert said.code == 1
+    said = specbench("audit", "out", code=1)
     (row,) = [line for line in said.out.splitlines() if " of 4" in line]
     assert row.startswith("EAGLE-3") and row.split()[-1] == "bug"
     assert 0 < int(row.split(" of 4")[0].split()[-1]) < 4, "some answers equal the model's"

@@ -23,12 +23,12 @@ def options(folder: str) -> dict[str, dict[str, object]]:
 
 @pytest.mark.slow
 def test_all_commands_read_the_settings_of_a_run(
-    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+    specbench: Specbench,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPECBENCH_RUN_SETTINGS")
     monkeypatch.setattr("specbench.settings.tuned_settings._path_of", lambda *_: None)
-    said = specbench(*CALL, "--output", "tuned")
-    assert said.code == 0, said.err
+    specbench(*CALL, "--output", "tuned", code=0)
     header = read_run(Path("tuned")).header
     eagle2 = header.methods["eagle2"]
     assert eagle2.settings and eagle2.settings.source == "auto"
@@ -47,8 +47,7 @@ def test_all_commands_read_the_settings_of_a_run(
         "specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen")
     )
     cut(Path("tuned"), -3)
-    said = specbench("run", "--output", "tuned", "--resume")
-    assert said.code == 0, said.err
+    said = specbench("run", "--output", "tuned", "--resume", code=0)
     run = read_run(Path("tuned"))
     assert len(run.records) == 6 and run.header.methods["eagle2"] == eagle2
     assert {n for r in run.records if r.key.method == "eagle2" for n in r.num_nodes} == {nodes}
@@ -63,7 +62,7 @@ def test_all_commands_read_the_settings_of_a_run(
     said = specbench("check", "again", "--baseline", "tuned", "--speed", "never")
     assert "settings" not in said.out  # the settings are equal, so it is judged
     assert "from A to B: eagle2: " in specbench("compare", "tuned", "paper").out
-    said = specbench("merge", "tuned", "paper", "--out", "both")
-    assert said.code == 2 and "options of eagle2" in said.err
-    said = specbench("audit", "tuned", "--offline")
-    assert said.code == 0 and said.out.count(f"({nodes} nodes;") == 2, said.out
+    merge = ("merge", "tuned", "paper", "--out", "both")
+    assert "options of eagle2" in specbench(*merge, code=2).err
+    said = specbench("audit", "tuned", "--offline", code=0)
+    assert said.out.count(f"({nodes} nodes;") == 2, said.out

@@ -45,16 +45,14 @@ def records(name: str) -> tuple[Record, ...]:
 def test_a_suite_has_a_folder_per_run_and_one_report(
     specbench: Specbench, answers: dict[str, Answer], recipe: Path
 ) -> None:
-    said = specbench("suite", recipe, "--dry-run")
-    assert said.code == 0, said.err
+    said = specbench("suite", recipe, "--dry-run", code=0)
     rows = [line.split() for line in said.out.splitlines() if line.startswith("0")]
     assert [row[:5] for row in rows] == [
         ["01-tiny", "3", "3", "0.0", "GB"],
         ["02-tiny", "3", "6", "0.0", "GB"],
     ]
     assert not Path("results").exists()
-    said = specbench("suite", recipe, "--quiet")
-    assert said.code == 0, said.err
+    said = specbench("suite", recipe, "--quiet", code=0)
     assert [len(records(name)) for name in ("two/01-tiny", "two/02-tiny")] == [3, 6]
     assert Path("reports/two/report.html").is_file()
     assert "run 01-tiny" in said.out and "run 02-tiny" in said.out
@@ -69,14 +67,11 @@ def test_a_refused_run_is_reported_and_the_others_continue(
         'title = "Half"\n[values]\nlimit = 1\ntasks = ["gsm8k"]\nmethods = ["pld"]\n'
         '[[runs]]\nmodels = ["tini", "tiny"]\n'
     )
-    said = specbench("suite", path, "--dry-run")
-    assert said.code == 2
+    said = specbench("suite", path, "--dry-run", code=2)
     assert "01-tini: No model 'tini'. Did you mean 'tiny'?" in said.out
     rows = [line.split()[0] for line in said.out.splitlines() if line.startswith("02")]
     assert rows == ["02-tiny"]
-    said = specbench("suite", path)
-    assert said.code == 1
-    assert "Failed: 01-tini: No model 'tini'." in said.err
+    assert "Failed: 01-tini: No model 'tini'." in specbench("suite", path, code=1).err
     assert len(records("half/02-tiny")) == 2
 
 
@@ -93,19 +88,16 @@ def test_a_stopped_suite_continues_unless_its_recipe_changed(
         return answering(1)(request)
 
     answers["vanilla"] = stopping
-    said = specbench("suite", recipe, "--quiet")
-    assert said.code == 130
-    assert "--resume" in said.err
+    assert "--resume" in specbench("suite", recipe, "--quiet", code=130).err
     before = records("two/01-tiny")
-    refused = specbench("suite", recipe)
-    assert refused.code == 2 and "has runs already" in refused.err
+    assert "has runs already" in specbench("suite", recipe, code=2).err
     assert specbench("suite", recipe, "--quiet", "--resume").code == 0
     assert records("two/01-tiny") == before
     keys = [record.key for record in records("two/02-tiny")]
     assert len(keys) == len(set(keys)) == 6
     recipe.write_text(RECIPE.replace("limit = 1", "limit = 2"))
-    said = specbench("suite", recipe, "--resume")
-    assert said.code == 1 and "limit is 1 in the run and 2 here" in said.err
+    said = specbench("suite", recipe, "--resume", code=1)
+    assert "limit is 1 in the run and 2 here" in said.err
 
 
 @pytest.mark.parametrize(

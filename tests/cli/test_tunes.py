@@ -16,6 +16,7 @@ from specbench.settings.tuned_settings import keep_settings, with_tuned
 from tests.cli.conftest import Specbench
 from tests.support.methods import parse_methods
 from tests.support.own_cache import own_cache
+from tests.support.texts import assert_in
 
 FITS = {"machine": "Fast CPU, 2 cores", "threads": "2", "temperature": "T=0"}
 
@@ -41,9 +42,15 @@ def test_a_list_names_model_method_settings_machine_date_and_file(specbench: Spe
     path = keep("tiny", eagle2={"total_tokens": 12, "depth": 3}, medusa={"tree": [[0], [0, 0]]})
     said = specbench("list", "tunes")
     eagle2, medusa = (line for line in said.out.splitlines() if "tiny" in line)
-    for word in ("eagle2", "total_tokens=12, depth=3", "Fast CPU, 2 cores, threads: 2", "T=0"):
-        assert word in eagle2
-    assert "2026-11-30" in eagle2 and path.name in eagle2
+    assert_in(
+        eagle2,
+        "eagle2",
+        "total_tokens=12, depth=3",
+        "Fast CPU, 2 cores, threads: 2",
+        "T=0",
+        "2026-11-30",
+        path.name,
+    )
     assert "medusa" in medusa and "tree=3-" in medusa
     assert f"Folder: {path.parent};" in said.err.replace("\n", "").replace("  ", " ")
     path.write_text("methods = 5")
@@ -73,11 +80,11 @@ def test_forgotten_settings_are_not_used_again(
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "moved"))
     path = keep("tiny", pld={"num_tokens": 7})
     keep("other", pld={"num_tokens": 2})
-    said = specbench("tune", "--forget", path.name if name == "FILE" else name)
-    assert said.code == 0 and "Forgotten: pld of tiny" in said.out
+    said = specbench("tune", "--forget", path.name if name == "FILE" else name, code=0)
+    assert "Forgotten: pld of tiny" in said.out
     assert not has_tuned() and has_tuned("other") is (name != "all")
-    said = specbench("tune", "--forget", path.name)
-    assert said.code == 2 and f"No tuned model or file '{path.name}'" in said.err
+    said = specbench("tune", "--forget", path.name, code=2)
+    assert f"No tuned model or file '{path.name}'" in said.err
 
 
 def test_doctor_names_the_cache_and_the_number_of_tunes(

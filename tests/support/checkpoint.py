@@ -26,9 +26,9 @@ def make_tokenizer(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     template = ("<s> " if adds_bos else "") + "$A" + (" </s>" if adds_eos else "")
-    special = [("<s>", 1), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=template, special_tokens=special
+        single=template,
+        special_tokens=[("<s>", 1), ("</s>", 2)],
     )
     fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
@@ -45,6 +45,13 @@ def save_checkpoint(folder: Path, seed: int = 0, layers: int = 2, **changes: obj
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
+
+
+def change_config(folder: Path, **fields: object) -> None:
+    """Set these fields in the config of a checkpoint."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, **fields}))
 
 
 def write_prompts(path: Path, *turns: list[str]) -> Path:

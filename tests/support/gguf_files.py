@@ -130,8 +130,10 @@ def write_model(
         writer.add_key_value(f"{architecture}.{key}", setting, GGUFValueType[kind], element)
     _add_tokenizer(writer)
     names = get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads}
-    heads["k_proj"] = getattr(config, "num_key_value_heads", 0)
+    heads = {
+        "q_proj": config.num_attention_heads,
+        "k_proj": getattr(config, "num_key_value_heads", 0),
+    }
     for name, parameter in model.named_parameters():
         weights = parameter.detach().float().numpy()
         if architecture in SHIFTED and name.endswith("norm.weight"):

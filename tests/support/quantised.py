@@ -1,6 +1,5 @@
 """Checkpoints in published formats of quantised weights, and the plain weights they stand for."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,6 +7,8 @@ from typing import Any, TypeAlias
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from tests.support.checkpoint import change_config
 
 Stored: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The plain weight [out, in] that a stored one stands for, and the stored tensors, by suffix."""
@@ -77,6 +78,4 @@ def write(folder: Path, tensors: Mapping[str, Tensor], quantization: Mapping[str
     """Replace the weights of a checkpoint, and write how they are quantised into its config."""
     whole = {key: tensor.contiguous() for key, tensor in tensors.items()}
     save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = dict(quantization)
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, quantization_config=dict(quantization))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from specbench.errors import SpecbenchError
+from tests.support.texts import assert_in
 
 
 @contextmanager
@@ -18,6 +19,5 @@ def error_with(
     """
     with pytest.raises(error, match=match or None) as caught:
         yield
-    for text in words:
-        assert text in caught.value.message
+    assert_in(caught.value.message, *words)
     assert hint in caught.value.hint

@@ -223,8 +223,7 @@ def serving(stub: S) -> Iterator[S]:
         runner = web.AppRunner(stub.app(), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = runner.addresses[0][1]
-        stub.root = f"http://127.0.0.1:{port}"
+        stub.root = f"http://127.0.0.1:{runner.addresses[0][1]}"
         stop = asyncio.Event()
         stub.stop = lambda: loop.call_soon_threadsafe(stop.set)
         ready.set()
