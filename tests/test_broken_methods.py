@@ -23,6 +23,7 @@ from tests.packaging.shell import python
 from tests.support.methods import parse_methods
 from tests.support.models import random_llama
 from tests.support.paths import ROOT
+from tests.support.texts import assert_in
 
 SOURCES = {
     "exits": ("import sys; sys.exit(0)", "SystemExit: 0"),
@@ -51,8 +52,7 @@ def test_every_broken_import_is_listed_with_its_cause() -> None:
     listed = {entry.name: entry.error for entry in registry.entries()}
     assert listed["pld"] == ""
     for name, (_, cause) in SOURCES.items():
-        assert f"Method '{name}' is broken" in listed[name]
-        assert cause in listed[name]
+        assert_in(listed[name], f"Method '{name}' is broken", cause)
 
 
 def failing_to_build(error: BaseException) -> RunMethod:

@@ -26,6 +26,7 @@ from tests.before_after import make
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.judge.checked import cell, failed_cells, of_cells
 from tests.support.audits import failed_audit, passed_audit, stored_audit
+from tests.support.texts import assert_in
 
 RUN = full_run(id="old")
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
@@ -215,8 +216,7 @@ def test_a_run_passes_all_checks_against_itself() -> None:
     assert len({checked for checked in cells if checked.task != MEAN}) == 4 * 6
     assert {cell_check.name for cell_check in cell_checks} == {"samples", "output", "MAT", "speed"}
     assert {outcome.status for outcome in gate.checks} == {"passed"}
-    methods_in_order = dict.fromkeys(checked.method for checked in cells)
-    assert tuple(methods_in_order) == EVERYBODY
+    assert tuple(dict.fromkeys(checked.method for checked in cells)) == EVERYBODY
     assert gate.summary == "Passed: 49 of 49 numbers judged; new is not worse than old."
     assert notes(gate).count("all unchanged or better") == 2
     assert "one baseline does not show" in notes(gate)
@@ -231,8 +231,11 @@ def test_a_failure_names_the_change_and_the_allowed_one() -> None:
     failure = gate.failures[0]
     assert number(failure.value) == pytest.approx(0.1)
     assert failure.allowed == 0.05
-    assert "slower by 10 %" in failure.text
-    assert "5 % is allowed" in failure.text
+    assert_in(
+        failure.text,
+        "slower by 10 %",
+        "5 % is allowed",
+    )
     assert (
         gate.summary
         == "FAILED: new is worse than old. 7 failed checks: PLD. 49 of 49 numbers judged."
@@ -240,14 +243,15 @@ def test_a_failure_names_the_change_and_the_allowed_one() -> None:
     failure = check(changed(of("sps"), fewer_accepted), RUN).failures[0]
     assert number(failure.now) < number(failure.before)
     failure = check(changed(of("sps"), more_accepted), RUN).failures[0]
-    assert "higher by" in failure.text
-    assert "audit" in failure.text
+    assert_in(failure.text, "higher by", "audit")
 
 
 def test_the_worst_change_that_passed_is_noted() -> None:
-    text = notes(check(slower(RUN, {"pld": 1.02}), RUN))
-    assert "The worst is PLD" in text
-    assert "slower by 2 %" in text
+    assert_in(
+        notes(check(slower(RUN, {"pld": 1.02}), RUN)),
+        "The worst is PLD",
+        "slower by 2 %",
+    )
 
 
 def test_each_load_is_judged_separately() -> None:
@@ -280,8 +284,7 @@ def test_speed_is_checked_only_on_the_baselines_machine_by_default(
     gate = check(run if is_same_machine else elsewhere(run), RUN, Allowed(speed=rule))
     assert gate.is_passed is not is_checked
     assert ("; speed was not checked." in gate.summary) is not is_checked
-    has_speed = any(outcome.name == "speed" for outcome in gate.checks)
-    assert has_speed is is_checked
+    assert any(outcome.name == "speed" for outcome in gate.checks) is is_checked
     if rule == "matching" and not is_checked:
         assert "not checked: another machine: Example CPU 9000, threads: 2 in" in notes(gate)
 
@@ -289,8 +292,7 @@ def test_speed_is_checked_only_on_the_baselines_machine_by_default(
 def test_cells_that_only_the_new_run_has_are_not_checked() -> None:
     more = full_run(methods=(*EVERYBODY, "medusa"))
     old_records = [record for record in more.records if record.key.method != "medusa"]
-    old = make_run(old_records, RUN.header)
-    gate = check(more, old)
+    gate = check(more, make_run(old_records, RUN.header))
     assert gate.is_passed
     assert "medusa" not in {cell(cell_check).method for cell_check in of_cells(gate)}
     assert f"only in {more.header.id}: Medusa" in notes(gate)
@@ -446,8 +448,7 @@ def test_a_method_that_failed_its_audit_fails(level: float) -> None:
     assert failure.name == "audit"
     assert cell(failure).method == "sps"
     assert cell(failure).task == MEAN
-    assert "surprise" in failure.text
-    assert "1e-09" in failure.text
+    assert_in(failure.text, "surprise", "1e-09")
     assert ("at T=2" in failure.text) is (level == 2.0)
     assert statuses(gate)["pld", 1.0] == "passed"
 

@@ -28,6 +28,7 @@ from specbench.log.spec import SpecHeader, SpecValues
 from specbench.types import Shape
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
+from tests.support.texts import assert_in
 
 POLICIES = (COMPARE, CHECK, POOL, MERGE)
 FILES = {"model.safetensors": {"bytes": 10, "sha256": "a" * 64}}
@@ -225,8 +226,11 @@ def test_every_difference_is_named_at_once() -> None:
     first_line, *lines = refused.value.message.split("\n")
     model = "tiny (embedded, trained by specbench)"
     assert first_line.startswith(f"The run {RUN.header.id} of {model} and the run other of {model}")
-    assert "Repeat one of them with the other's options" in first_line
-    assert "--force" in first_line
+    assert_in(
+        first_line,
+        "Repeat one of them with the other's options",
+        "--force",
+    )
     assert lines == ["  --max-new-tokens: 128 -> 64", "  dtype: float32 -> float16"]
 
 

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,17 +54,16 @@ def test_a_run_with_a_timeout_has_a_second_try(
     [(None, 99.0, 2), (-9, 99.0, 2), (1, 99.0, 1), (2, 99.0, 1), (None, 0.0, 1)],
 )
 def test_a_killed_command_has_a_second_try_if_there_is_time(
-    code: int | None, total_s: float, num_tries: int, monkeypatch: pytest.MonkeyPatch
+    code: int | None,
+    total_s: float,
+    num_tries: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timeouts_s: list[float] = []
-
-    def killed(*given: object, timeout_s: float, **more: object) -> Ended:
-        timeouts_s.append(timeout_s)
-        return Ended(code, "")
-
+    killed = Mock(return_value=Ended(code, ""))
     monkeypatch.setattr(process, "run_command", killed)
     with pytest.raises(SpecbenchError, match=r"It ended with|timeout of (9|-)"):
         run_tried(("a",), print, timeout_s=9.0, total_s=total_s, only_killed=True)
+    timeouts_s = [call.kwargs["timeout_s"] for call in killed.call_args_list]
     assert len(timeouts_s) == num_tries and max(timeouts_s) <= min(9.0, total_s)
 
 

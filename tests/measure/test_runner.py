@@ -27,6 +27,7 @@ from specbench.methods.recycling import Recycling
 from specbench.registry import default_entries, get, names, paper_methods
 from specbench.types import Completion, Record, RecordKey, Request, seed_of
 from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
+from tests.support.texts import assert_in
 from tests.support.watching import Watcher
 
 
@@ -111,8 +112,11 @@ def test_a_failing_method_becomes_error_records(
     _, watcher, _ = run(methods)
     logger.manager._clear_cache()
     (message,) = watcher.messages
-    assert "in failing" in message
-    assert "the head is on fire\nand more" in message
+    assert_in(
+        message,
+        "in failing",
+        "the head is on fire\nand more",
+    )
 
 
 def test_only_a_pause_during_a_completion_is_marked() -> None:

@@ -24,6 +24,7 @@ from specbench.registry import parse_choices
 from specbench.report.export.bibtex import paper_url, papers
 from specbench.types import Request, Sampling
 from tests.support.paths import ROOT
+from tests.support.texts import assert_in
 from tools.docs.hooks import render
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -159,8 +160,15 @@ def test_a_guide_is_short(name: str) -> None:
 def test_every_guide_explains_or_links_technical_terms() -> None:
     words = re.compile(r"\b(SAM|PLD|stand-ins?|heads?|nodes)\b")
     explained = text(ROOT / "docs/methods.md")
-    for word in ("SAM", "PLD", "stand-in", "**head**", "**node**", "8 nodes; paper: all"):
-        assert word in explained
+    assert_in(
+        explained,
+        "SAM",
+        "PLD",
+        "stand-in",
+        "**head**",
+        "**node**",
+        "8 nodes; paper: all",
+    )
     nav = {name: entries for group in yaml.safe_load(text(ROOT / "mkdocs.yml"))["nav"]
            for name, entries in group.items()}  # fmt: skip
     guides = [page for entry in nav["Guides"] + nav["Measurements"] for page in entry.values()]

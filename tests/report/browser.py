@@ -87,9 +87,8 @@ def browser() -> Iterator[Browser]:
     address = f"http://127.0.0.1:{port}"
     try:
         assert wait_until(lambda: _is_ready(address)), "chromedriver does not answer"
-        options = {"args": _ARGUMENTS, "binary": binary}
         wanted: dict[str, Any] = {
-            "goog:chromeOptions": options,
+            "goog:chromeOptions": {"args": _ARGUMENTS, "binary": binary},
             "goog:loggingPrefs": {"browser": "ALL"},
         }
         answer = requests.post(

@@ -157,8 +157,12 @@ def served(*, num_retries: int = 0, **more: Any) -> Run:
             figures = {**counts, "num_retries": num_retries} if method == "eagle3" else {}
             records += [answer(method, i, load, wall_s=1 / speed, **figures) for i in range(4)]
             blocks.append(block(method, load, duration_s=4 / speed, **more))
-    server = {"url": "http://127.0.0.1:8000", "software": "vLLM 0.32.0", "model": "tiny"}
-    server["protocol"] = "completions"
+    server = {
+        "url": "http://127.0.0.1:8000",
+        "software": "vLLM 0.32.0",
+        "model": "tiny",
+        "protocol": "completions",
+    }
     run = run_at_loads(records, blocks, LOADS, goodput="ttft:60")
     busy = {**USE, "share_of_others": {"min": 0.1, "mean": 0.6, "max": 0.9}}  # by the servers
     return with_header(run, servers={"eagle3": server}, cpu=busy)

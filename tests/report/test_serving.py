@@ -3,7 +3,6 @@
 import csv
 import json
 from io import StringIO
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.analysis.test_server_steps import ACCEPTING, of_counts
 from tests.judge.changing import with_header
 from tests.report.drawing import LOADS, render, report_of, served
 from tests.support.headers import values_of
+from tests.support.texts import assert_in
 
 
 def test_the_document_and_the_csv_have_the_numbers_of_every_load() -> None:
@@ -86,10 +86,18 @@ def test_a_doubtful_number_is_warned_about(served_run: Run, words: str) -> None:
 
 def test_the_full_command_names_servers_and_loads() -> None:
     names = ["vanilla", "eagle3"]
-    values: dict[str, Any] = {"backend": "server", "labels": names, "methods": names}
-    values |= {"urls": ["http://a:1", "http://b:2"], "request_timeout_s": 30.0}
-    changes = {f"spec__values__{name}": setting for name, setting in values.items()}
-    command = " ".join(full_command(with_header(served(), **changes).header).split())
+    changed = with_header(
+        served(),
+        spec__values__backend="server",
+        spec__values__labels=names,
+        spec__values__methods=names,
+        spec__values__urls=["http://a:1", "http://b:2"],
+        spec__values__request_timeout_s=30.0,
+    )
+    command = " ".join(full_command(changed.header).split())
     command = command.replace("\\ ", "")
-    assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command
-    assert "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30" in command
+    assert_in(
+        command,
+        "--url http://a:1 --label vanilla --url http://b:2 --label eagle3",
+        "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30",
+    )

@@ -128,10 +128,11 @@ def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
 
 
 def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    described["methods"]["pld"]["title"] = "[red]方法[/red]"
-    described["columns"] = {"gsm8k": "数学 [bold]"}
-    report = make_report(make_run([record(decode_s=2.0), record("pld", "ß/🙂")], described))
+    run = make_run(
+        [record(decode_s=2.0), record("pld", "ß/🙂")],
+        header(["vanilla", "pld"], ("gsm8k",), columns={"gsm8k": "数学 [bold]"}),
+    )
+    report = make_report(with_header(run, methods__pld__title="[red]方法[/red]"))
     assert all(word in drawn(report, 80) for word in ("[red]方法[/red]", "数学", "[bold]"))
     raw = BytesIO()
     stream = TextIOWrapper(raw, encoding="ascii", errors="replace")  # as commands set it

@@ -24,6 +24,7 @@ from specbench.training.sampling import continued
 from specbench.zoo import TINY
 from tests.support.architectures import config_of, random_of
 from tests.support.models import generated
+from tests.support.texts import assert_in
 
 TARGET = TINY / "target"
 NUM_TOKENS = 440  # more than a chunk
@@ -178,5 +179,8 @@ def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Pa
     text = rows(out / "training" / "self.jsonl")
     assert ["left_out" in row for row in text].count(True) == 2
     card = (out / "README.md").read_text()
-    assert "No run of 13 words occurs in any of" in card
-    assert "Left out:" in card
+    assert_in(
+        card,
+        "No run of 13 words occurs in any of",
+        "Left out:",
+    )

@@ -116,8 +116,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(method: str, tmp_path: P
     whole = trained(method, tmp_path / "whole")
     assert len(trained(method, tmp_path / "parts", stop_at=5)) == 5
     # The starting weights differ, and those of the checkpoint count.
-    resumed = trained(method, tmp_path / "parts", seed=99)
-    assert losses_of(resumed) == losses_of(whole)
+    assert losses_of(trained(method, tmp_path / "parts", seed=99)) == losses_of(whole)
 
 
 def test_a_loss_has_gradients_for_the_head_and_none_for_the_target(method: str) -> None:

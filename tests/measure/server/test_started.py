@@ -296,8 +296,14 @@ def test_an_eagle_head_with_a_bias_is_left_out_by_default() -> None:
 
 
 def test_a_command_is_recorded_without_folders() -> None:
-    given = ["/opt/my env/bin/vllm", "--model=/home/me/tiny", "http://127.0.0.1:80/v1", "a/b"]
-    given += ['{"model": "/data/heads/eagle3", "num_speculative_tokens": 4}', "/models/tiny/"]
+    given = [
+        "/opt/my env/bin/vllm",
+        "--model=/home/me/tiny",
+        "http://127.0.0.1:80/v1",
+        "a/b",
+        '{"model": "/data/heads/eagle3", "num_speculative_tokens": 4}',
+        "/models/tiny/",
+    ]
     assert [without_folders(word) for word in given] == [
         "vllm", "--model=tiny", "http://127.0.0.1:80/v1", "a/b",
         '{"model": "eagle3", "num_speculative_tokens": 4}', "tiny/",
@@ -341,8 +347,14 @@ def test_without_an_executable_the_wheel_serves(
     assert any("comes from the wheel xllamacpp 7.5" in text for text in setup.describe().warnings)
     words = setup.command_line(setup.servers["ngram"])
     assert setup.executable.wheel == "xllamacpp 7.5"
-    assert words[:3] == ["env", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_THREADS_BATCH=2"]
-    assert words[3:6] == [sys.executable, "-P", llama_server.__file__]
+    assert words[:6] == [
+        "env",
+        "LLAMA_ARG_THREADS=2",
+        "LLAMA_ARG_THREADS_BATCH=2",
+        sys.executable,
+        "-P",
+        llama_server.__file__,
+    ]
     assert Path(words[words.index("--model") + 1]).name in setup.describe().model.files
     assert words[-2:] == ["--poll", "50"]
 
