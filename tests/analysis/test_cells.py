@@ -29,6 +29,7 @@ from tests.analysis.run_factory import (
     number,
     record,
 )
+from tests.judge.changing import with_header
 
 
 def cell(*records: Record) -> CellMetrics:
@@ -106,20 +107,22 @@ def test_a_percentile_needs_a_completion_beyond_it(num_times: int, num_given: in
 def test_a_run_with_phases_has_acceptance_but_no_speed() -> None:
     vanilla = record(decode_s=4.0)
     drafted = record("pld", decode_s=2.0, accept_lengths=[2, 1])
-    with_option = header(["vanilla", "pld"], ("gsm8k",))
-    with_option["spec"]["values"]["phases"] = True
-    timed = replace(drafted, phases=Phases(1.0, 1.0, 0.0, 0.0))
+    plain = make_run(
+        [vanilla, drafted],
+        header(["vanilla", "pld"], ("gsm8k",)),
+    )
+    timed = replace(
+        drafted,
+        phases=Phases(1.0, 1.0, 0.0, 0.0),
+    )
     for run in (
-        make_run([vanilla, drafted], with_option),
+        with_header(plain, spec__values__phases=True),
         make_run([vanilla, timed], header(["pld"])),
     ):
         metrics = measure(run).cell("pld", 0.0, "gsm8k")
         latency = metrics.latency
-        assert metrics.speedup == WITH_PHASES
-        assert metrics.decode_speedup == WITH_PHASES
-        assert metrics.tokens_per_s == WITH_PHASES
-        assert latency.first_token.p50 == WITH_PHASES
-        assert latency.per_token.p50 == WITH_PHASES
+        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
+        assert latency.first_token.p50 == latency.per_token.p50 == WITH_PHASES
         assert metrics.mat == Estimate(1.5)
 
 
@@ -144,13 +147,16 @@ def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
     ],
 )
 def test_the_end_of_a_completion_is_not_a_rejection(
-    lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
+    lengths: list[int],
+    num_nodes: int,
+    depths: list[tuple[int, int, int]],
 ) -> None:
     by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth
     counts = [(depth.depth, depth.num_reached, depth.num_accepted) for depth in by_depth]
     assert counts == depths
-    for depth in by_depth:
-        assert depth.conditional.value == depth.num_accepted / depth.num_reached
+    assert [depth.conditional.value for depth in by_depth] == [
+        num_accepted / num_reached for _, num_reached, num_accepted in depths
+    ]
 
 
 def test_unconditional_shares_and_one_add_up_to_mat() -> None:

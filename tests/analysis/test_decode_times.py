@@ -31,7 +31,6 @@ def answer(
 ) -> Record:
     """An answer whose first token arrives after a second. The others follow with these gaps."""
     key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{sample}", 0, 0, *ONE)
-    serving = Serving(0.0, tuple(gaps_s), server_decode_s=server_s)
     return Record(
         key,
         "ok",
@@ -39,7 +38,7 @@ def answer(
         token_ids=tuple(range(num_tokens)),
         prefill_s=1.0,
         decode_s=sum(gaps_s),
-        serving=serving,
+        serving=Serving(0.0, tuple(gaps_s), server_decode_s=server_s),
     )
 
 

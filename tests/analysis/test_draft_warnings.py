@@ -76,8 +76,11 @@ def test_trained_drafts_that_always_fail_are_named_after_few_steps(
 
 
 def test_a_head_is_not_idle_after_one_accepted_draft() -> None:
-    few = [drafting("eagle", "a", [1] * 19, repeat) for repeat in range(3)]
-    few += [drafting("eagle", "b", [1] * 12, repeat) for repeat in range(3)]
+    few = [
+        drafting("eagle", sample, [1] * steps, repeat)
+        for sample, steps in (("a", 19), ("b", 12))
+        for repeat in range(3)
+    ]
     assert not idle_warnings(few)
     many = [drafting("eagle", str(i), [1] * 19) for i in range(5)]
     assert idle_warnings(many)

@@ -18,6 +18,7 @@ from tests.analysis.run_factory import number
 from tests.analysis.test_serving import FOUR, ONE, answer, block, measured, run
 from tests.judge.changing import with_header
 from tests.support.headers import values_of
+from tests.support.texts import assert_in
 
 DRAFTING = {"num_drafts": 4, "num_accepted": 6}
 SILENT = {"num_drafts": 0, "num_accepted": 0}
@@ -181,11 +182,13 @@ def test_a_mat_of_only_some_answers_is_in_no_table(has_counters: bool) -> None:
     counters = {"num_drafts": 20.0, "num_accepted": 20.0, "num_tokens": 44.0}
     counts = [{"num_drafts": 5, "num_accepted": 5}, {}] * 2
     served_run = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
-    records = list(served_run.records)
-    for i, record in enumerate(records):
-        if record.serving and record.serving.num_drafts:
-            records[i] = replace(record, accept_lengths=(2,) * 5)
-    metrics = measured(replace(served_run, records=tuple(records)))
+    records = tuple(
+        replace(record, accept_lengths=(2,) * 5)
+        if record.serving and record.serving.num_drafts
+        else record
+        for record in served_run.records
+    )
+    metrics = measured(replace(served_run, records=records))
     mats = [metrics.pooled("eagle3", 0.0).mat, metrics.overall["eagle3", 0.0].mat]
     if has_counters:
         assert [number(mat) for mat in mats] == [2.0, 2.0]
@@ -207,11 +210,13 @@ def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
 
 def test_a_short_answer_may_have_no_drafts() -> None:
     served_run = by_states("eagle3", "10")
-    records = list(served_run.records)
-    for i, record in enumerate(records):
-        if record.serving and record.serving.num_drafts == 0:
-            records[i] = replace(record, token_ids=record.token_ids[:8])
-    metrics = measured(replace(served_run, records=tuple(records)))
+    records = tuple(
+        replace(record, token_ids=record.token_ids[:8])
+        if record.serving and record.serving.num_drafts == 0
+        else record
+        for record in served_run.records
+    )
+    metrics = measured(replace(served_run, records=records))
     assert number(metrics.overall["eagle3", 0.0].speedup) > 1
 
 
@@ -258,8 +263,11 @@ def test_drafts_that_fail_only_after_long_prompts_are_named() -> None:
     lengths = [700, 90, 4100, 100, 2300, 110]
     accepting = [length < 2000 for length in lengths]
     (sentence,) = after_prompts("eagle", lengths, accepting)
-    assert "more than 700 tokens, eagle accepted no draft token in 38 drafting steps" in sentence
-    assert "in 2 answers (MAT 1.00). After shorter prompts, its MAT is 4.00." in sentence
+    assert_in(
+        sentence,
+        "more than 700 tokens, eagle accepted no draft token in 38 drafting steps",
+        "in 2 answers (MAT 1.00). After shorter prompts, its MAT is 4.00.",
+    )
 
 
 def with_counters_of_vanilla(served_run: Run, counters: dict[str, float]) -> Run:
@@ -289,8 +297,8 @@ def test_a_vanilla_that_drafted_is_not_a_baseline() -> None:
     sentences = sentences_of(drafted_run)
     assert any("Vanilla's server counted 5 drafts" in sentence for sentence in sentences)
     assert not any("unknown whether it drafts" in sentence for sentence in sentences)
-    checks = check_sources_alone(tabled(drafted_run))
-    assert [check.status for check in checks] == ["failed"]
+    (check,) = check_sources_alone(tabled(drafted_run))
+    assert check.status == "failed"
 
 
 @pytest.mark.parametrize(("counters", "is_unseen"), [({}, True), ({"num_tokens": 44.0}, False)])

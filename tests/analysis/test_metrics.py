@@ -83,8 +83,11 @@ def test_the_pooled_cell_joins_all_tasks() -> None:
 
 
 def test_every_cell_has_a_number_or_a_reason() -> None:
-    described = header(["sps", "medusa", "vanilla", "pld"], ("gsm8k", "alpaca"))
-    described["no_checkpoint"] = ["medusa"]
+    described = header(
+        ["sps", "medusa", "vanilla", "pld"],
+        ("gsm8k", "alpaca"),
+        no_checkpoint=["medusa"],
+    )
     records = [record("extra"), record(), record("pld")]
     run = measure(make_run(records, described), Bootstrap(1))
     # The baseline is first, and the others are in the requested order.

@@ -71,9 +71,8 @@ class Plain(Drafter):
 
 
 def as_record(method: str, number: int, done: Completion) -> Record:
-    key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, 0)
     return Record(
-        key,
+        RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, 0),
         status="ok",
         prompt_tokens=5,
         token_ids=done.token_ids,

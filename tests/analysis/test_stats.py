@@ -96,14 +96,12 @@ def test_ratios_resampled_together_or_alone_are_equal() -> None:
     ]
     draws = Draws(Bootstrap(), "s")
     together = [draws.estimate(ratio) for ratio in ratios]
-    alone = [estimate(ratio, stream="s") for ratio in ratios]
-    assert together == alone
+    assert together == [estimate(ratio, stream="s") for ratio in ratios]
 
 
 def test_equal_sides_have_an_interval_of_width_zero() -> None:
     seconds = np.array([[0.3, 0.7, 0.5, 0.9, 0.4, 0.6]]).T  # [clusters, 1]
-    ratio = Ratio(seconds, seconds)
-    assert estimate(ratio) == Estimate(1.0, Interval(1.0, 1.0))
+    assert estimate(Ratio(seconds, seconds)) == Estimate(1.0, Interval(1.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +122,7 @@ def test_a_cluster_that_outweighs_all_others_leaves_no_interval() -> None:
     bottom = np.array([weights]).T  # [clusters, 1]
     generator = np.random.default_rng(1)
     noise = generator.lognormal(0, 0.3, bottom.shape)
-    heavy = Ratio(bottom * noise, bottom)
-    assert estimate(heavy).interval is None
+    assert estimate(Ratio(bottom * noise, bottom)).interval is None
 
 
 def test_nan_degrees_of_freedom_give_no_interval() -> None:
@@ -214,11 +211,9 @@ def test_the_coverage_of_an_interval_is_close_to_its_level(num_clusters: int, si
     num_covered = 0
     num_given = 0
     for _ in range(2500):
-        speedup = random_speedup(generator, num_clusters, sigma)
-        bounds = draws.estimate(speedup).interval
+        bounds = draws.estimate(random_speedup(generator, num_clusters, sigma)).interval
         if bounds is not None:
             num_given += 1
             num_covered += truth in bounds
     assert num_given > 200
-    coverage = num_covered / num_given
-    assert 0.93 <= coverage <= 0.97
+    assert 0.93 <= num_covered / num_given <= 0.97

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.analysis.divergence import find_agreements
+from specbench.analysis.divergence import Divergence, find_agreements
 from specbench.analysis.records import make_table
 from specbench.audit.drafters import Plain
 from specbench.audit.results import Audit, near_tie
@@ -21,10 +21,9 @@ from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
-from tests.judge.changing import with_records
+from tests.judge.changing import with_header, with_records
 from tests.support.cheats import Honest, under
 from tests.support.faulty_rules import first_always
-from tests.support.headers import values_of
 from tests.support.models import random_llama
 from tests.support.toy_run import ToyModel
 
@@ -59,9 +58,7 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
     assert broken.largest_gap is not None
     assert broken.largest_gap > broken.differences[0].threshold
     assert all(difference.is_same_again in (None, False) for difference in broken.differences)
-    described = values_of(run.header)
-    described["methods"]["pld"] = {"title": "PLD", "is_lossless": False}
-    lossy = audited(make_run(run.records, described), model)
+    lossy = audited(with_header(run, methods__pld__is_lossless=False), model)
     assert [greedy.status for greedy in lossy.greedy] == ["lossy", "identical"]
     assert not lossy.has_bug
 
@@ -107,9 +104,7 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
     stored: str, status: str
 ) -> None:
     run, model, _ = twins(1.001)
-    described = values_of(run.header)
-    described["model"] = {**described["model"], "quantization": stored}
-    (greedy,) = audited(make_run(run.records, described), model).greedy
+    (greedy,) = audited(with_header(run, model__quantization=stored), model).greedy
     assert greedy.status == status
 
 
@@ -152,10 +147,12 @@ def test_turns_with_different_histories_are_not_compared() -> None:
     table = make_table(answers)
     agreement = find_agreements(table, "shared")["pld"]
     assert agreement.num_compared == 2
-    divergence = agreement.divergences[0]
-    assert divergence.position == 2
-    assert divergence.baseline_token == 3
-    assert divergence.own_token == 9
+    assert agreement.divergences[0] == Divergence(
+        answers[1].key,
+        position=2,
+        baseline_token=3,
+        own_token=9,
+    )
     assert find_agreements(table, "own")["pld"].num_compared == 1
 
 
@@ -175,9 +172,8 @@ def test_answers_with_only_hidden_reasoning_are_not_compared(
         for number, record in enumerate(model.run(0.0).records)
     ]
     server = {"url": "http://host", "software": "", "model": "m", "protocol": "chat"}
-    described = header([method], ("gsm8k",), servers={method: server})
-    described["spec"]["values"]["concurrency"] = [1]
-    result = audited(make_run(records, described), model)
+    run = make_run(records, header([method], ("gsm8k",), servers={method: server}))
+    result = audited(with_header(run, spec__values__concurrency=[1]), model)
     (greedy,) = result.greedy
     num_compared = len(PROMPTS) - num_hidden
     assert greedy.agreement.num_compared == num_compared
