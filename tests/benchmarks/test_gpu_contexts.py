@@ -115,10 +115,11 @@ def test_a_model_that_cannot_hold_tiny_has_random_weights_and_times_only(
         shape = Shape(2, 64, 96, 4, 2, 300, 4096, architecture="qwen3", own_head_dim=16)
         card = structs.replace(find_model("qwen3-8b"), shape=shape)
     else:
-        small = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 32}
         config = {
             **json.loads((SHAPES / "gpt-oss-20b/config.json").read_text()),
-            **small,
+            "num_hidden_layers": 2,
+            "hidden_size": 64,
+            "intermediate_size": 32,
             "vocab_size": 300,
         }
         (tmp_path / "config.json").write_text(json.dumps(config))

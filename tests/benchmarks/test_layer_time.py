@@ -30,7 +30,9 @@ class Broken(Ops):
 
 
 def test_each_operation_is_a_line_of_json_and_a_failure_has_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = structs.replace(find_model("tiny"), shape=SHAPE)
     monkeypatch.setattr(layer_time, "find_model", lambda name: card)
@@ -48,10 +50,10 @@ def test_each_operation_is_a_line_of_json_and_a_failure_has_its_reason(
         assert line["us"] > 0
         assert line["reason"] is None
     failed = [line for line in by_broken if line["us"] is None]
-    assert [line["operation"] for line in failed] == ["gate, up", "layer"]
-    for line in failed:
-        assert line["way"] == "broken"
-        assert line["reason"] == "no C++ compiler"
+    assert [(line["operation"], line["way"], line["reason"]) for line in failed] == [
+        ("gate, up", "broken", "no C++ compiler"),
+        ("layer", "broken", "no C++ compiler"),
+    ]
     layer = by_torch[-1]
     layer_bytes = 4 * 128 * (128 + 2 * 64 + 128 + 3 * 320)
     assert layer["weight_bytes"] == layer_bytes
@@ -76,8 +78,10 @@ def test_a_table_has_a_row_for_each_number_of_rows(
     monkeypatch.setattr(neighbour, "Popen", start)
     monkeypatch.setattr(neighbour, "SETTLE_S", 0)
     before = torch.get_num_threads()
-    words = "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1"
-    words += " --neighbour"
+    words = (
+        "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1 "
+        "--neighbour"
+    )
     try:
         assert step_cost.main(words.split()) == 0
     finally:
@@ -85,9 +89,7 @@ def test_a_table_has_a_row_for_each_number_of_rows(
     title, heads, _, *rows, level = capsys.readouterr().out.strip().splitlines()
     assert "20.0 GB/s read" in title
     one_row, three_rows = (row.strip("|").replace(" ", "").split("|") for row in rows)
-    num_columns = heads.count("|") - 1
-    assert len(one_row) == num_columns
-    assert len(three_rows) == num_columns
+    assert len(one_row) == len(three_rows) == heads.count("|") - 1
     assert one_row[0] == "1"
     assert one_row[2] == "1.00"
     assert three_rows[0] == "3"

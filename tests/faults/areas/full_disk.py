@@ -15,8 +15,7 @@ NUM_PROMPTS = 8
 
 
 def attack(random: Random, folder: Path) -> None:
-    attack_files = random.choice((_attack_run, _attack_run, _attack_report))
-    attack_files(random, folder)
+    random.choice((_attack_run, _attack_run, _attack_report))(random, folder)
 
 
 def _attack_report(random: Random, folder: Path) -> None:
