@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -149,17 +150,11 @@ def equal_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.inference_mode()
 def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU stands for both GPUs, and the model runs its own forward."""
-    model = random_of(config_of("glm4", num_hidden_layers=NUM_LAYERS))
-    model.save_pretrained(tmp_path)
-    sent = []
-
-    def send(inputs: Any, device: torch.device, **_: Any) -> Any:
-        sent.append(inputs)
-        return inputs
-
+    random_of(config_of("glm4", num_hidden_layers=NUM_LAYERS)).save_pretrained(tmp_path)
+    send = Mock(side_effect=lambda inputs, device, **_: inputs)
     monkeypatch.setattr(spread, "send_to_device", send)
     plain = load_target(tmp_path, dtype=torch.float32, device=CPU)
-    assert not sent
+    assert not send.called
     on_both = load_target(
         tmp_path,
         dtype=torch.float32,
@@ -167,9 +162,10 @@ def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.Monk
         spread=Spread((CPU, CPU)),
     )
     expected = plain.prefill([1, 2, 3]).logits
-    sent.clear()
+    send.reset_mock()
     assert torch.equal(on_both.prefill([1, 2, 3]).logits, expected)
-    assert len(sent) == 2 * (NUM_LAYERS + 4)  # positional and keyword arguments of each module
+    # positional and keyword arguments of each module
+    assert send.call_count == 2 * (NUM_LAYERS + 4)
 
 
 @pytest.mark.usefixtures("equal_memory")

@@ -5,7 +5,6 @@ transformers loads them, and they run exactly over trees.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +35,7 @@ from specbench.models.memory import estimate
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in
+from tests.support.checkpoint import change_config
 from tests.support.devices import CPU
 from tests.support.models import generated
 from tests.support.quantised import fp8_layers, mxfp4_experts, write
@@ -106,9 +106,8 @@ def test_counting_bytes_does_not_repack_weights() -> None:
 
 def tiny_in(folder: Path, method: str, **changes: Any) -> Path:
     shutil.copytree(TINY / "target", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"quantization_config": {"quant_method": method}, **changes}
-    (folder / "config.json").write_text(json.dumps(config))
+    stored_format = {"quant_method": method}
+    change_config(folder, quantization_config=stored_format, **changes)
     return folder
 
 

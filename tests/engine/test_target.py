@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ from specbench.errors import CheckpointError, UserError
 from specbench.measure.local import engine_setup
 from specbench.types import Request
 from tests.support.architectures import FULL, LIMITED, SMALL, WINDOW, config_of, random_of
+from tests.support.checkpoint import change_config
 from tests.support.fake_cuda import CheckedGraphs
 from tests.support.models import generated, random_llama, random_target, save
 from tests.support.recorders import rerun
@@ -188,8 +190,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
     changed = {**load_file(folder / "model.safetensors"), **tensors}
     kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    whole = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**whole, **config}))
+    change_config(folder, **config)
     with pytest.raises(CheckpointError, match=fault):
         load_in(folder)
     assert transformers_warnings == []
@@ -377,17 +378,12 @@ def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save(random_of(config_of("olmo3")), tmp_path)
-    probed: list[Target] = []
-
-    def probe(model: Target) -> str | None:
-        probed.append(model)
-        return tree_fault(model)
-
+    probe = Mock(wraps=tree_fault)
     monkeypatch.setattr(supported, "tree_fault", probe)
-    assert load_in(folder, dtype) and not probed
+    assert load_in(folder, dtype) and not probe.called
     monkeypatch.setattr(supported, "TESTED", frozenset())
     assert load_in(folder, dtype).cache.length == 0
-    assert len(probed) == 1
+    assert probe.call_count == 1
     monkeypatch.setattr(target_module, "windowed", lambda mask, *_: mask[None, None])
     with pytest.raises(CheckpointError, match="Olmo3ForCausalLM, which cannot run over a tree"):
         load_in(folder, dtype)

@@ -18,16 +18,12 @@ from tests.support.draft_trees import sampler, tree
 def parent_lists(draw: st.DrawFn, max_nodes: int = 24) -> list[int]:
     """The parents of the nodes of a random tree. The root's is itself."""
     num_nodes = draw(st.integers(1, max_nodes))
-    parents = [0]
-    for node in range(1, num_nodes):
-        parents.append(draw(st.integers(0, node - 1)))
-    return parents
+    return [0, *(draw(st.integers(0, node - 1)) for node in range(1, num_nodes))]
 
 
 def children_of(parents: list[int], node: int) -> list[int]:
     """The children of a node, in order. The root is its own parent, but not its own child."""
-    below_root = range(1, len(parents))
-    return [child for child in below_root if parents[child] == node]
+    return [child for child in range(1, len(parents)) if parents[child] == node]
 
 
 @given(parent_lists())
@@ -48,8 +44,7 @@ def test_a_layout_has_the_children_of_every_node_in_order(parents: list[int]) ->
     layout = TreeLayout.from_parents(parents, "cpu")
     for node in range(len(parents)):
         # siblings [most children, nodes]: the first, second, ... child of each node, or 0
-        column = layout.siblings[:, node]
-        children = [child for child in column.tolist() if child]
+        children = [child for child in layout.siblings[:, node].tolist() if child]
         assert children == children_of(parents, node)
 
 
@@ -71,8 +66,7 @@ def test_a_parent_that_does_not_precede_its_child_is_refused(parents: list[int])
 def logits_for(best: list[int], vocab: int = 10) -> Tensor:
     """Logits [nodes, vocab] with these best tokens."""
     best_ids = torch.tensor(best)
-    one_hot = torch.nn.functional.one_hot(best_ids, vocab)
-    return one_hot.float()
+    return torch.nn.functional.one_hot(best_ids, vocab).float()
 
 
 def judged(
@@ -83,8 +77,7 @@ def judged(
 ) -> Verdict:
     """The lossless rule's verdict on a tree, with the target's best token after each node."""
     draft = tree(tokens, parents, num_verify)
-    chosen = lossless(draft, logits_for(best), sampler())
-    return Verdict.read(chosen)
+    return Verdict.read(lossless(draft, logits_for(best), sampler()))
 
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
@@ -94,9 +87,11 @@ def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
         parents=[0, 0, 0, 2],
         best=[2, 9, 3, 7],
     )
-    assert verdict.path == (0, 2, 3)
-    assert verdict.token_ids == (2, 3, 7)
-    assert verdict.next_ids == (2, 9, 3, 7)
+    assert verdict == Verdict(
+        path=(0, 2, 3),
+        token_ids=(2, 3, 7),
+        next_ids=(2, 9, 3, 7),
+    )
     assert verdict.num_accepted == 2
 
 
@@ -156,28 +151,24 @@ def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
     logits = p.log()
     drawing = sampler(1.0, seed=4)
     for _ in range(200):
-        chosen = lossless(draft, logits, drawing)
-        assert Verdict.read(chosen).num_accepted == 2
+        assert Verdict.read(lossless(draft, logits, drawing)).num_accepted == 2
 
 
 def test_top_k_keeps_the_k_best_tokens() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    probs = sampler(0.5, top_k=2).probs(logits)
-    is_kept = probs > 0
+    is_kept = sampler(0.5, top_k=2).probs(logits) > 0
     assert is_kept.tolist() == [[True, True, False, False]]
 
 
 def test_top_p_keeps_the_fewest_tokens_that_have_the_probability_p() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])  # softmax: 0.64, 0.24, 0.09, 0.03
-    probs = sampler(1.0, top_p=0.6).probs(logits)
-    is_kept = probs > 0
+    is_kept = sampler(1.0, top_p=0.6).probs(logits) > 0
     assert is_kept.tolist() == [[True, False, False, False]]
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:
     probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    many_rows = probs.repeat(2000, 1)
-    drawn = sampler(1.0).draw(many_rows)
+    drawn = sampler(1.0).draw(probs.repeat(2000, 1))
     assert set(drawn.tolist()) == {1, 3}
 
 

@@ -152,8 +152,11 @@ def make_head(target: Target, layout: Layout, seed: int = 0) -> Tensors:
 
 def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path) -> Path:
     """Write a head in a layout, with the config that the layout's trainers write."""
-    sizes = llama_config(target, target.config.num_key_value_heads)
-    sizes |= {"num_hidden_layers": layout.num_layers, "rope_theta": 5000.0}
+    sizes = {
+        **llama_config(target, target.config.num_key_value_heads),
+        "num_hidden_layers": layout.num_layers,
+        "rope_theta": 5000.0,
+    }
     sizes.pop("architectures")
     size = len(tensors.get("lm_head.weight", range(target.vocab_size)))
     flat = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": size, **layout.flat}

@@ -19,6 +19,7 @@ from specbench.methods._head_fields import INERT
 from tests.methods.building import build_in
 from tests.methods.checkpoints import IDS, MAKERS, Tensors, random
 from tests.methods.head_layouts import make_head, speculators, write_layout
+from tests.support.checkpoint import change_config
 from tests.support.models import prompts, random_target
 from tests.support.refusals import error_with
 from tests.training.head_models import started
@@ -53,8 +54,7 @@ def a_head(case: Case, folder: Path) -> Path:
     tensors = torch.load(path) if is_pickle else load_file(path)
     case.tensors(tensors)
     torch.save(tensors, path) if is_pickle else save_file(tensors, path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **case.config}))
+    change_config(folder, **case.config)
     return folder
 
 
@@ -62,9 +62,11 @@ def a_head(case: Case, folder: Path) -> Path:
 def drafted(folder: Path, method: str, **options: Any) -> tuple[list[int], Any]:
     """The tokens drafted after two prompts, and the drafter."""
     drafter = build_in(folder, method, target(), **options)
-    tokens: list[int] = []
-    for prompt in map(list, prompts()[:2]):
-        tokens += drafter.propose(started(drafter, target(), prompt)).tokens.tolist()
+    tokens = [
+        token
+        for prompt in map(list, prompts()[:2])
+        for token in drafter.propose(started(drafter, target(), prompt)).tokens.tolist()
+    ]
     return tokens, drafter
 
 

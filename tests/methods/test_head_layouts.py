@@ -112,8 +112,10 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_layout_that_is_not_understood_is_refused_by_key(name: str, tmp_path: Path) -> None:
     layout, more, message = REFUSED[name]
-    tensors = make_head(target(), layout)
-    tensors |= {key: torch.zeros(shape).half() for key, shape in more.items()}
+    tensors = {
+        **make_head(target(), layout),
+        **{key: torch.zeros(shape).half() for key, shape in more.items()},
+    }
     folder = write_layout(target(), layout, tensors, tmp_path)
     with error_with(CheckpointError, message):
         build_in(folder, "eagle3", target())

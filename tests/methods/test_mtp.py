@@ -32,6 +32,7 @@ from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random
 from tests.support.architectures import LIMITED, config_of, random_of
+from tests.support.checkpoint import change_config
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB, LAYERS = 8, 2
@@ -104,9 +105,11 @@ def publish(name: str, folder: Path) -> Path:
     tensors[f"{prefix}embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
     tensors[f"{prefix}shared_head.head.weight"] = tensors["lm_head.weight"].clone()
     save_file(tensors, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"num_hidden_layers": LAYERS, "num_nextn_predict_layers": 1}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(
+        folder,
+        num_hidden_layers=LAYERS,
+        num_nextn_predict_layers=1,
+    )
     return folder
 
 

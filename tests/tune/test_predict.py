@@ -49,8 +49,15 @@ def planted(profile: Profile, drafts: dict[str, Any] = DRAFTS, **changes: str) -
     knots of each method of the profile, and the time of its draft at each.
     """
     model = profile.header.model
-    about = {"model": model.name, "dtype": model.dtype, "quantization": "", "temperature": "0"}
-    about |= {"machine": "a planted machine", "threads": "auto", "torch": "2"}
+    about = {
+        "model": model.name,
+        "dtype": model.dtype,
+        "quantization": "",
+        "temperature": "0",
+        "machine": "a planted machine",
+        "threads": "auto",
+        "torch": "2",
+    }
     steps = tuple(
         tuple(by_rows(n) + SLOPE * (length - MIDDLE) for n in STEP_ROWS) for length in LENGTHS
     )

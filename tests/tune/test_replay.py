@@ -21,6 +21,7 @@ from specbench.registry import get
 from specbench.tune import Profile, best_tree, mat, oracle, profile, read_profile, replay
 from specbench.types import Record, Request
 from specbench.zoo import TINY
+from tests.support.checkpoint import change_config
 from tests.support.methods import parse_methods
 from tests.tune import WORK
 
@@ -59,8 +60,7 @@ SETTINGS = {
 def pard(tmp_path_factory: pytest.TempPathFactory) -> str:
     """PARD with tiny's draft model, which is given a mask token."""
     folder = shutil.copytree(TINY / "sps", tmp_path_factory.mktemp("made") / "pard")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "pard_token": 3}))
+    change_config(folder, pard_token=3)
     return f"pard:weights={folder}"
 
 

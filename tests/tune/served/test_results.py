@@ -32,8 +32,10 @@ def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
         "falls to 1 at about 3.5 requests at once, between the measured loads 1 and 8" in lines[0]
     )
     assert lines[1].startswith("Two equal servers differ here by up to 2.")
-    assert lines[2] == "At 1, K=1 and K=2 differ by less, so the smallest was chosen."
-    assert lines[3:] == ["Chosen by requests at once: K=1 from 1, plain from 2"]
+    assert lines[2:] == [
+        "At 1, K=1 and K=2 differ by less, so the smallest was chosen.",
+        "Chosen by requests at once: K=1 from 1, plain from 2",
+    ]
     one_pass = [*result_lines(tuned(FixedBench(ratio), [1, 8], passes=1))]
     unknown_noise = "One pass does not show how much two equal servers differ."
     assert f"{unknown_noise} Use more passes (--repeats)." in one_pass
