@@ -73,7 +73,7 @@ def table_of(report: Report) -> str:
     name = source.run.folder.name
     if _is_stand_in(report):
         table = _step_costs(report)
-        what = "What a step costs:"
+        what = "The costs of a step:"
         if nominal := nominal_bandwidth(report):
             what = f"The memory's nominal bandwidth is {nominal / 1e12:.2f} TB/s. {what}"
     else:
