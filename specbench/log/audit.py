@@ -36,7 +36,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     """One test of one method's output."""
 
     subject: Subject
-    """What is tested."""
+    """Subject of the test."""
     name: str
     """Name of the test."""
     num: int
@@ -165,7 +165,7 @@ class Unjudged(NamedTuple):
     temperature: float
     """Sampling temperature of the run."""
     reason: str
-    """Why there is no verdict."""
+    """The reason why there is no verdict."""
 
 
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:

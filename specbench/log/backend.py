@@ -100,7 +100,7 @@ class ProductChoice(Struct, frozen=True):
     """The launch of a linear layer on a GPU, chosen for its time and its correct result."""
 
     rows: int
-    """Largest number of rows for which the launch is used."""
+    """Largest number of rows that the launch is used for."""
     weight: tuple[int, int]
     """Output and input size of the weight."""
     is_gated: bool
@@ -122,18 +122,18 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
     compiler.
     """
     reason: str | None
-    """Why specbench's own kernels are not used. Null if they are."""
+    """Reason why specbench's own kernels are not used. Null if they are used."""
     products: tuple[ProductChoice, ...] = ()
     """Chosen launches of linear layers. Absent if there was no choice."""
 
 
 class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
-    """How the steps of a method are executed."""
+    """The execution of a method's steps."""
 
     mode: Annotated[Literal["eager", "graph"], shown_as("execution")]
     """eager: operations are launched one by one; graph: they are replayed as CUDA graphs."""
     reason: str | None
-    """Why graphs are not used. Null if they are used, or if eager mode was requested."""
+    """Reason why graphs are not used. Null if they are used, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
     """True if one graph computes a whole step. Absent if not, for example with --phases, --trace or
     --check-drafts.
@@ -145,7 +145,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     weights_facts: tuple[str, ...] = ()
     """Output layer and rotary embedding of the drafter's checkpoint; absent if unknown."""
     num_positions: int = 0
-    """Number of positions for which the drafter's checkpoint was made. Absent if unknown."""
+    """Number of positions that the drafter's checkpoint was made for. Absent if unknown."""
     has_guessed_layers: bool = False
     """True if a formula chose the layers because no option and no config names them."""
 
@@ -177,7 +177,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class Arrangement(Struct, frozen=True, omit_defaults=True):
-    """How the servers that the run started took turns, and the memory that decided this."""
+    """The arrangement of the servers that the run started, and the memory that decided it."""
 
     is_side_by_side: bool
     """True if all servers run at once and take turns after each block. If not, one server runs at a
@@ -191,7 +191,7 @@ class Arrangement(Struct, frozen=True, omit_defaults=True):
     gpu_share: float = 0.0
     """Share of the GPU's memory that each server got. Absent without a GPU."""
     reason: str = ""
-    """Why only one server runs at a time. Absent if memory is the reason."""
+    """Reason why only one server runs at a time. Absent if memory is the reason."""
 
 
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
@@ -222,7 +222,7 @@ class ServerUse(Struct, frozen=True, omit_defaults=True):
     tick_s: float = 0.0
     """Seconds between two changes of the counter that changes least often."""
     absent: tuple[str, ...] = ()
-    """Why the energy, or a part of it, is missing. Absent if nothing is missing."""
+    """Reasons why the energy, or a part of it, is missing. Absent if nothing is missing."""
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):

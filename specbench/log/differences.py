@@ -18,8 +18,8 @@ from specbench.log.options import Role, field_roles
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields whose contents differ in two headers, with both contents as text.
 
-    Notes are never compared, nor are hashes, a method's options, or whole parts (such as the
-    kernels of an older run) that one header lacks. With `is_exact`, all other fields are compared,
+    Notes are never compared. Hashes, a method's options and whole parts (such as the kernels of an
+    older run) are not compared if one header lacks them. With `is_exact`, all others are compared,
     and the headers may be structs other than `RunHeader`. Without it, a field is compared if both
     headers have it (or it is a checkpoint's file), it has a name for readers (`what`), and it is
     not void. A field is void if a difference says nothing about the runs, such as the seed of runs

@@ -1,4 +1,4 @@
-"""Find runs in folders: single runs, pools and suites. Tell which state a run is in.
+"""Find runs in folders (single runs, pools and suites), and the state of a run.
 
 A pool has the runs of one command (`specbench run --runs`) in "run-1", "run-2" and so on. A suite
 has runs with other names.
@@ -48,7 +48,7 @@ def pooled_folders(path: Path) -> list[Path]:
 
 
 def single_runs(paths: Iterable[Path]) -> list[Path]:
-    """These folders, with the folder of each pool replaced by the folders of its runs."""
+    """The given folders, but with the folders of its runs in place of each pool's folder."""
     return [folder for path in paths for folder in pooled_folders(path) or [path]]
 
 

@@ -162,7 +162,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method. Absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
-    """How the started servers took turns. Absent for a single server, and if the user gave URLs."""
+    """Arrangement of the started servers. Absent for a single server, and if the user gave URLs."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests, in order. Absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()

@@ -7,7 +7,7 @@ from msgspec import Struct
 from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
 
 Average = Literal["totals", "rates"]
-"""How a publisher averages speeds:
+"""A publisher's average of speeds:
 
 - totals: all tokens / all seconds,
 - rates: the mean tokens/s over questions / the baseline's mean.
@@ -96,7 +96,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     average: Average = "totals"
-    """How the publisher averages speeds. Absent for totals."""
+    """The publisher's average of speeds. Absent for totals."""
     told: tuple[str, ...] = ()
     """Options of the run that the files or the user gave. The others are unknown."""
     given: dict[str, str] = {}

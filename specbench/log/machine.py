@@ -74,7 +74,7 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     version: Annotated[str, shown_as("torch")]
     """Version of torch."""
     cuda: Annotated[str | None, shown_as("CUDA")]
-    """CUDA version for which torch was built. Null for a CPU build."""
+    """CUDA version that torch was built for. Null for a CPU build."""
     devices: tuple[str, ...]
     """Names of the GPUs that torch may use, in its order."""
     num_threads: int
@@ -82,14 +82,14 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
     """Precision of matrix products in float32: highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
-    """Attention kernels from which torch may choose on a GPU. Empty if unknown."""
+    """Attention kernels that torch may use on a GPU. Empty if unknown."""
 
 
 class Threads(Struct, frozen=True, omit_defaults=True):
     """CPU threads of the engine's operations."""
 
     num: int
-    """CPU threads of one operation for vanilla, and by default for each method."""
+    """CPU threads of one operation for vanilla, and for each method without its own number."""
     chosen_by: Literal["option", "environment", "torch", "measured"]
     """option: --threads; environment: OMP_NUM_THREADS or MKL_NUM_THREADS; torch: its default;
     measured: the fastest.

@@ -107,13 +107,13 @@ class MethodLabel(NamedTuple):
     """The names of a method in tables."""
 
     spelling: str
-    """Its name with options as in records, such as "pld:ngram=2"."""
+    """The method's name with options as in records, such as "pld:ngram=2"."""
     title: str
-    """Its name in tables, without options."""
+    """The method's name in tables, without options."""
     is_lossless: bool = True
     """True if its output has the target's distribution."""
     threads: int = 0
-    """Its number of CPU threads if this differs from vanilla's number, else 0."""
+    """The number of CPU threads if it differs from vanilla's number, else 0."""
     others: tuple[str, ...] = ()
     """Spellings of the method's other variants in the run."""
     settings: str = ""

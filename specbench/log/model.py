@@ -62,7 +62,7 @@ class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How dialogues become prompts."""
+    """The rendering of dialogues as prompts."""
 
     num_bos: int | None = None
     """Number of BOS tokens before a prompt. Absent if the tokenizer has none."""
@@ -110,7 +110,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
     """Hash of the chat template. Absent without a template."""
     chat: Annotated[ChatHeader | None, role("note")] = None
-    """How dialogues become prompts. Absent in older runs."""
+    """Rendering of dialogues as prompts. Absent in older runs."""
 
     @property
     def marked_label(self) -> str:

@@ -4,8 +4,8 @@ An option is something that a user can set. It is declared once, with the field 
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
-Commands take their parameters, help, environment variables and checks from it, and so does the
-printed command with which others can repeat the run.
+Commands take their parameters, help, environment variables and checks from it. So does the printed
+command that others can use to repeat the run.
 
 A role says what a field is about when two runs are compared:
 
@@ -30,7 +30,7 @@ from specbench.errors import UserError, unknown_name
 from specbench.log.option_forms import READERS
 
 Role = Literal["work", "method", "draw", "machine", "note"]
-"""What a field is about: the work asked of the model; a method's options and weights; the draw of
+"""The subject of a field: the work asked of the model; a method's options and weights; the draw of
 samples and passes; the machine with its versions, threads and kernels; or a note, which is never
 compared.
 """
@@ -56,7 +56,7 @@ class Option:
     """Name in commands, variables and `given`, if it differs from the field's name."""
     choices: tuple[str, ...] = ()
     noun: str = ""
-    """What a choice is called in the error about an unknown choice."""
+    """The word for a choice in the error about an unknown one."""
     least: float | None = None
     """The smallest value that is allowed."""
     above: float | None = None
@@ -238,9 +238,9 @@ class FieldRole(NamedTuple):
 
     field: str
     role: Role | None
-    """Its role, or None if it has the role of the struct around it."""
+    """The field's role, or None if it has the role of the struct around it."""
     shown_name: str
-    """Its name for readers, or an empty text if they do not see it."""
+    """The field's name for readers, or an empty text if they do not see it."""
 
 
 def role(role: Role, shown_name: str = "") -> Meta:

@@ -67,7 +67,7 @@ class RecordLine(
     text: str
     """Text of the answer."""
     stop_reason: StopReason | None
-    """Why the answer ended: eos, budget (of tokens), or length (of the model's context)."""
+    """Reason for the answer's end: eos, budget (of tokens), or length (of the model's context)."""
     prefill_s: Amount | None
     """Seconds until the first token is on the host."""
     decode_s: Amount | None
@@ -79,7 +79,7 @@ class RecordLine(
     seed: Large
     """Seed of the draws."""
     error: str | None
-    """Why the answer failed."""
+    """Reason why the answer failed."""
     phases: Phases | None = None
     """Seconds by phase. Absent without --phases."""
     peak_memory_bytes: Large | None = None
@@ -147,11 +147,11 @@ class ImportedLine(
     answer_hash: str = ""
     """Hash of the text, if the file has no text."""
     stop_reason: StopReason | None = None
-    """Why the answer ended."""
+    """Reason why the answer ended."""
     serving: Serving | None = None
     """Numbers of an answer from a server."""
     error: str | None = None
-    """Why the answer failed."""
+    """Reason why the answer failed."""
 
 
 _COUNTS = tuple(field.name for field in fields_of(ImportedCounts))

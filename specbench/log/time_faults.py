@@ -87,8 +87,8 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     another pass if the tokens are equal, and the times of prefill and decoding differ by at most a
     share of COPIED. A pass is a copy of another if at least LEAST_COPIES of its answers, and at
     least a share of LEAST_COPIED_SHARE, are copies of the other's. Answers with fewer than
-    LEAST_TOKENS tokens do not count, nor do those to requests that only one pass answered. `done`
-    has the records that did not fail and have times.
+    LEAST_TOKENS tokens do not count. Answers to requests that only one pass answered do not count
+    either. `done` has the records that did not fail and have times.
     """
     # Method and request, as a key whose pass is 0 -> the method's answers, one per pass.
     answers_by_request: dict[RecordKey, list[Record]] = defaultdict(list)
@@ -136,9 +136,9 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
     The drafter's prefill does not count. A method is left out if it has fewer than LEAST_ANSWERS
-    answers, if its records list no tree sizes (`num_nodes`) or several, or if it shared a trial
-    with other methods, because the trial ran only one of them. Without vanilla's steps and trial,
-    there are no sentences.
+    answers, or if its records list no tree sizes (`num_nodes`) or several. It is also left out if
+    it shared a trial with other methods, because the trial ran only one of them. Without vanilla's
+    steps and trial, there are no sentences.
     """
     answers_by_method: dict[str, list[Record]] = defaultdict(list)
     for record in done:

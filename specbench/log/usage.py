@@ -1,4 +1,4 @@
-"""How a run used the GPU and the processor, as parts of `run.json`.
+"""A run's use of the GPU and the processor, as parts of `run.json`.
 
 This module has only the types. `machine.gpu_sampler` and `machine.cpu_sampler` measure the values.
 """
@@ -118,7 +118,7 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     meters: tuple[str, ...] = ()
     """GPUs or processor packages whose energy was measured."""
     absent: str = ""
-    """Why energy was not measured. Absent if it was."""
+    """Reason why energy was not measured. Absent if it was."""
 
 
 class CpuUse(Struct, frozen=True):

@@ -57,7 +57,7 @@ class UserFacts:
     url: str = ""
     """Address from which the files were taken."""
     mapping: FileMapping | None = None
-    """Where the files have their answers, if their format is not known."""
+    """The places of the answers in the files, if their format is not known."""
 
     @property
     def given(self) -> dict[str, str]:

@@ -129,7 +129,7 @@ class Format:
     read: Callable[[SourceFile], FileContent]
     """Reads the answers of a file."""
     average: Average = "totals"
-    """How the publisher averages speeds."""
+    """The publisher's average of speeds."""
     figures: Figures | None = None
     """Computes the publisher's numbers. None for a format whose files contain them."""
     write: Callable[[WrittenAnswers], str] | None = None

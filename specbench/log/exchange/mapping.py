@@ -68,7 +68,7 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     has: tuple[str, ...]
     """Keys that the first value of such a file has."""
     gives: Literal["cells", "answers"]
-    """What a row has: cells of a table, or an answer."""
+    """The content of a row: cells of a table, or an answer."""
     rows: str
     """Path of the rows. Empty if each value of the file is a row."""
     columns: dict[str, Column]

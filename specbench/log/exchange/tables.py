@@ -44,7 +44,7 @@ Cells = Sequence[Mapping[str, Any]]
 
 
 class TableOrigin(NamedTuple):
-    """Where the cells of a table come from."""
+    """The source of a table's cells."""
 
     name: str
     """The tool, or the owner and name of the repository that has the files."""

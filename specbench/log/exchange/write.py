@@ -14,7 +14,7 @@ from specbench.types import Record
 
 
 class _FileKey(NamedTuple):
-    """What the answers in one file have in common."""
+    """The values that the answers in one file have in common."""
 
     method: str
     temperature: float
