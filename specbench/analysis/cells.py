@@ -251,7 +251,7 @@ class CellSource:
         return self._rows.get(key, np.empty(0, dtype=np.intp))
 
     def _reason_for_no_pairs(self, key: CellKey) -> Missing:
-        """Tell why a cell has no ratios to vanilla, if vanilla answered none of its requests."""
+        """Return why a cell has no ratios to vanilla, if vanilla answered none of its requests."""
         baseline_rows = self._rows_of(replace(key, method=BASELINE))
         if not len(baseline_rows):
             return NO_BASELINE
@@ -262,7 +262,7 @@ class CellSource:
         return OTHER_PROMPTS if has_other.any() else NO_SHARED
 
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
-        """Tell why the cell has no row on which methods are compared.
+        """Return why the cell has no row on which methods are compared.
 
         `all_rows` are the numbers of the cell's records; `num_done` of these did not fail.
         """

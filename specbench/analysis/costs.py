@@ -107,8 +107,8 @@ def measure_cost(
     """Compute a cell's costs: time of a step and its parts, bandwidth bound, energy and memory.
 
     `rows` are the numbers of the cell's records. `draws` resamples the samples, for the interval of
-    the energy. `no_times` tells why times are not evidence of speed (None if they are). With such a
-    reason, the decode speedup is missing, but the time of a step is not.
+    the energy. `no_times` is the reason why times are not evidence of speed, or None if they are.
+    With such a reason, the decode speedup is missing, but the time of a step is not.
     """
     (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]

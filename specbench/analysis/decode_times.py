@@ -107,11 +107,10 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     """Check if the tokens of an answer arrived in a burst, which makes the client's time too short.
 
     If the server gave a decode time, an answer is a burst if the client's time is below
-    LEAST_OF_SERVER of the server's. Otherwise the arrivals after the first decide. An answer is a
-    burst if there were none, if they are fewer than LEAST_ARRIVALS of the smallest number of steps
-    that the tokens need, or if there is only one but more than two steps are needed. `draft_length`
-    is the number of tokens per draft. A step emits at most one token more. The answer has two
-    tokens or more.
+    LEAST_OF_SERVER of the server's. Otherwise the number of arrivals after the first decides. An
+    answer is a burst if it is 0, if it is below LEAST_ARRIVALS of the smallest number of steps that
+    the tokens need, or if it is 1 but more than two steps are needed. `draft_length` is the number
+    of tokens per draft. A step emits at most one token more. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:

@@ -173,7 +173,7 @@ class Drafting:
         return Missing(f"only {has_steps.sum()} of {num_answers} answers list their steps")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
-        """Tell why a cell has no speedup; None if it may have one.
+        """Return the reason why a cell has no speedup; None if it may have one.
 
         If vanilla's server drafted, no method has a speedup. A method whose drafts were off in some
         answers (see `_reason`) has none either. But a cell without any draft may have a speedup if
@@ -190,12 +190,12 @@ class Drafting:
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """Tell why a cell's numbers do not describe the method: drafts were off in some answers.
+        """Return the reason why a cell's numbers do not describe the method: some drafts were off.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts. It may if `may_draft_nothing` says so, or if it drafted in some answers and neither
-        its name nor its counts show that it drafts in every step. The reason describes all answers
-        of the method at the temperature, on all tasks.
+        drafts. It may do so if `may_draft_nothing` says so, or if it drafted in some answers and
+        neither its name nor its counts show that it drafts in every step. The reason describes all
+        answers of the method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None

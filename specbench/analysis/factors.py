@@ -51,14 +51,14 @@ BASE_STEP = "baseline's step"
 FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
 """All factors, in order. `PER_TOKEN` replaces `MAT` and `COST` if steps are unknown."""
 WITHOUT_TIMES = (COUNTING, MAT)
-"""The factors that depend on counts alone, and so not on the machine."""
+"""The factors that depend only on counts, and so not on the machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
 """Numbers that lower the speedup as they grow. The effect of such a factor is the inverse ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A factor of the ratio subject / reference, or of the subject's speedup alone."""
+    """A factor of the ratio subject / reference, or of only the subject's speedup."""
 
     name: str
     subject: float

@@ -46,9 +46,9 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
 
 
 def reason_if_partial(num_measured: int, num_tasks: int) -> Missing | None:
-    """Tell why a mean over `num_measured` of `num_tasks` tasks cannot be compared with other means.
+    """Return the reason why a mean over some of the tasks cannot be compared with other means.
 
-    None if all tasks are measured, or none.
+    None if `num_measured` is 0 or `num_tasks`.
     """
     if 0 < num_measured < num_tasks:
         return Missing(f"{num_measured} of {num_tasks} tasks")

@@ -95,7 +95,7 @@ class RunMetrics:
     """The numbers of servers, by method and temperature."""
 
     scope: Scope = ONE_PASS
-    """What the intervals of times cover besides prompts: passes, or runs of a pool."""
+    """The units besides prompts that the intervals of times cover: passes, or runs of a pool."""
 
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
     """The fastest method at each temperature, with the tests that support claims about it."""
@@ -224,7 +224,7 @@ def _bin_steps(
 
 
 def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
-    """Tell why a run's times are not evidence of speed; None if they are."""
+    """Return the reason why a run's times are not evidence of speed; None if they are."""
     if header.spec.values.phases or frame["draft_s"].notna().any():
         return WITH_PHASES
     has_none = header.imported and not frame["wall_s"].notna().any()

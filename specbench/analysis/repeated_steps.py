@@ -10,7 +10,7 @@ from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
 LEAST_ANSWERS = 2
-"""This many answers of later passes with fewer steps prove that a method remembers."""
+"""The number of answers with fewer steps in later passes that prove that a method remembers."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
@@ -18,7 +18,7 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     """Find the methods that provably remember answers, each with a ratio of steps.
 
     The ratios are the steps in later passes / the steps in the first pass, by method and
-    temperature (always 0). They cover methods whose drafts depend on the prompt alone
+    temperature (always 0). They cover methods whose drafts depend only on the prompt
     (`is_repeatable`), so equal answers take equally many steps in every pass. A method has
     memory if at least LEAST_ANSWERS answers of later passes need fewer steps than the equal answer
     of the first pass, and none needs more. This needs no statistical test.

@@ -183,7 +183,7 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 
 
 def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
-    """Tell if an answer of a server had drafts (True or False); None if that is unknown.
+    """Return whether an answer of a server had drafts, or None if that is unknown.
 
     The answer's own counts decide. An answer without counts had no drafts if its server is silent
     (`is_silent`: it sends no counts with such answers). Otherwise the counters of the answer's
@@ -227,7 +227,7 @@ def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
     num_tokens = sum(block.num_tokens for block in blocks)  # tokens that the client received
-    # The counters cover these answers alone if the numbers of requests and of tokens agree. A
+    # The counters cover only these answers if the numbers of requests and of tokens agree. A
     # missing counter of tokens becomes -1, which does not agree.
     num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
     if num_finished != num_answers or num_counted_tokens != num_tokens:

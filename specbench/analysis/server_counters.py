@@ -200,7 +200,7 @@ def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """Tell why counters do not cover the blocks' answers alone; None if they do.
+    """Return the reason why counters do not cover exactly the blocks' answers; None if they do.
 
     Either a request failed, or the counters have clearly more tokens than these answers.
     """

@@ -154,7 +154,7 @@ def bin_edges(axis: Axis, largest: int) -> list[int]:
 
 
 def too_few(num_prompts: int) -> Missing | None:
-    """Tell why a bin with this number of prompts has no numbers; None if it has some."""
+    """Return the reason why a bin with this number of prompts has no numbers; None if it has."""
     if num_prompts < LEAST_PROMPTS:
         return Missing(f"{num_prompts} of {LEAST_PROMPTS} prompts")
     return None

@@ -66,9 +66,9 @@ def later_passes(used: DataFrame) -> Compared:
     """Divide each method's steps per token in later passes by its steps per token in the first.
 
     Only requests that the method answered in the first pass and in a later one count. The ratios
-    have subjects (method and temperature) as keys; one without such a request is left out. `used`
-    has a row per completion with its pass (`repeat`, from 0) and the number of its `request`, which
-    is the same in all passes.
+    have subjects (method and temperature) as keys. A subject without such a request is left out.
+    `used` has a row per completion with its pass (`repeat`, from 0) and the number of its
+    `request`, which is the same in all passes.
     """
     ratios = {}
     for subject, rows in subjects(used):

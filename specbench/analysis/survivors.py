@@ -1,4 +1,4 @@
-"""Find the requests that every ranked method finished: methods are compared on these alone."""
+"""Find the requests that every ranked method finished. Methods are compared only on these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Survivors:
     """True for rows on which methods are compared [records]."""
 
     unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
-    """(method, temperature, task) -> what the unranked method finished, if anything."""
+    """(method, temperature, task) of an unranked method -> numbers of finished requests, if any."""
 
     num_requests: int = 0
     """The number of requests that any method finished."""

@@ -100,7 +100,7 @@ def _more_than_vanilla(is_long_by_subject: Mapping[Subject, BoolArray], subject:
     `is_long_by_subject` has a flag for each completion of a method at a temperature.
 
     The test is Fisher's exact test, one-sided. The method and vanilla together have N completions,
-    K of which are long. The method alone has n completions, k of which are long. The result is
+    K of which are long. The method has n of them, k of which are long. The result is
     P(at least k) of the hypergeometric distribution, or 1 if vanilla has no completions at the
     temperature.
     """

@@ -104,7 +104,7 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
 
 
 class Plain(Drafter):
-    """Proposes the pending token alone."""
+    """Proposes only the pending token."""
 
     tree_sizes = (1,)
 

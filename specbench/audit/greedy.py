@@ -30,7 +30,7 @@ def agreement_with_ours(
     Every request (a turn of a sample) that did not fail is compared once. The model here generates
     as many tokens as the server sent, so answers that a server ends too early go unnoticed. If a
     server sent only text, the tokens of its text are compared. An answer without known tokens, such
-    as one of hidden reasoning alone, is left out.
+    as one that is all hidden reasoning, is left out.
 
     Args:
         method: the method that the server runs, as records spell it.

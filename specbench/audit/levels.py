@@ -17,7 +17,7 @@ def levels(temperature: float) -> tuple[float, ...]:
 def num_cells(records: Records, header: RunHeader) -> int:
     """The number of pairs of a method and a sampling temperature to test.
 
-    Raised temperatures count too. Servers are not tested at those, nor at temperature 0.
+    Raised temperatures count too. Servers are tested only at the run's own temperatures above 0.
     """
     return sum(
         len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))

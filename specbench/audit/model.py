@@ -52,7 +52,7 @@ _outcomes = cache(rule_outcomes)  # several methods share a rule
 
 
 class RunModel:
-    """The target of a run, with its methods or with vanilla alone.
+    """The target of a run, with its methods or with vanilla only.
 
     Raises:
         UserError: the model, its drafters or the prompts are missing or have changed.
@@ -74,7 +74,7 @@ class RunModel:
             dtype: name of the dtype to load the model in. None stands for the run's dtype, or for
                 "auto" if the run's has no known name.
             device: name of the device. None stands for the run's option, which may be "auto".
-            has_methods: True to load all methods of the run too; False for vanilla alone.
+            has_methods: True to load all methods of the run too; False for vanilla only.
             is_offline: download nothing.
         """
         # The requested options ("auto"). Older headers have only those in effect (`values`).
@@ -85,7 +85,7 @@ class RunModel:
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,  # vanilla is always loaded
-            "until_ci": None,  # needs speedups, which vanilla alone does not have
+            "until_ci": None,  # needs speedups, which a run of only vanilla does not have
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
             "trace": False,  # an audit does not need the confidence of drafts

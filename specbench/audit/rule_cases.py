@@ -89,7 +89,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """How often a rule emitted each token on a tree, and how often it should have.
+    """The number of times that a rule emitted each token on a tree, and the tokens' probabilities.
 
     Row 0 is about the first token of each draw, and row 1 + t about the tokens after an accepted
     token t. Column t is about token t, and the last column about all tokens from 4 on, which are

@@ -50,8 +50,8 @@ def audit(
     """Audit a run: compare greedy answers with vanilla's, and test what every method emits.
 
     Args:
-        run: the run. A run of vanilla alone must have sampled answers.
-        open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
+        run: the run. A run of only vanilla must have sampled answers.
+        open_model: loads the run's model, with all methods (True) or with vanilla only (False).
         is_recheck: repeat steps whose tokens differ from vanilla's, in the model's dtype.
         effort: size of the tests. With 0 tokens, only greedy answers are compared.
         say: prints a line of progress.
@@ -77,7 +77,7 @@ def audit(
     if header.servers:  # compare vanilla's server, or else all servers, with vanilla here
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
-        model = open_model(False)  # vanilla alone
+        model = open_model(False)  # vanilla only
         is_recheck = False  # the servers' methods cannot be run here
         by_server = {label: agreement_with_ours(label, table, header, model) for label in labels}
         agreements = {**by_server, **agreements}

@@ -114,7 +114,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         limit=NUM_TASK_PROMPTS,  # prompts per task
         device="cpu",
         dtype="float32",
-        is_baseline_run=False,  # the method alone, without vanilla
+        is_baseline_run=False,  # only the method, without vanilla
     )
     plan = make_plan(spec, is_offline=is_offline)
     setup = plan.setup

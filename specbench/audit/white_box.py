@@ -53,7 +53,7 @@ class Answers:
     token_numbers: list[TokenNumbers] = field(default_factory=list)
     """Numbers about the tokens of each answer."""
     watched: list[Evidence] = field(default_factory=list)
-    """What was watched in each answer that the audit completed."""
+    """The evidence from each answer that the audit completed."""
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0

@@ -104,7 +104,7 @@ def _audit_run(run: Path, audit_options: Audit, call: Call) -> None:
     quiet_libraries()
 
     def open_model(has_methods: bool) -> RunModel:
-        """Load the run's model again, with its methods or with vanilla alone."""
+        """Load the run's model again, with its methods or with vanilla only."""
         return RunModel(
             stored_run,
             dtype=audit_options.dtype,

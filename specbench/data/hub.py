@@ -10,7 +10,7 @@ TIMEOUT_S = 15.0
 
 
 def is_offline(is_asked: bool = False) -> bool:
-    """Return True if the caller or `HF_HUB_OFFLINE` asks to leave the network alone."""
+    """Return True if the caller or `HF_HUB_OFFLINE` asks not to use the network."""
     return is_asked or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 

@@ -31,9 +31,9 @@ class Prompt:
     """One prompt of a task."""
 
     sample_id: str
-    """Its id: "task/question_id"."""
+    """The prompt's id: "task/question_id"."""
     category: str
-    """Its category, or ""."""
+    """The prompt's category, or ""."""
     turns: tuple[str, ...]
     """The user's turns, in order."""
 

@@ -84,7 +84,7 @@ class PromptSet:
 
     def _copies(self) -> dict[str, str]:
         """Map the id of each repeated prompt to the id of the first prompt with the same turns."""
-        # The first of several prompts with the same turns comes last here, and stays.
+        # reversed, so that the first of several prompts with the same turns is kept
         first_ids = {prompt.turns: prompt.sample_id for prompt in reversed(self.prompts)}
         return {
             prompt.sample_id: first_ids[prompt.turns]

@@ -24,7 +24,7 @@ class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
     """SHA-256 of the file."""
     path: str
-    """Its path below the cache folder."""
+    """The file's path below the cache folder."""
     num_prompts: int
     """Number of prompts in the file."""
     license: str = ""
@@ -95,7 +95,7 @@ class Task:
     title: str
     """Title of the column."""
     card: "TaskCard | None" = None
-    """Its card, or None for a user's own prompt file."""
+    """The task's card, or None for a user's own prompt file."""
     categories: tuple[str, ...] = ()
     """Categories of its prompts, or () if all prompts of the card belong to it."""
 
@@ -119,9 +119,9 @@ class CardFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_default: bool = False
     """True if a run without `--dataset` includes it."""
     paper: PaperSource | None = None
-    """Its published prompts, if any."""
+    """The task's published prompts, if any."""
     hub: HubSource | None = None
-    """Its data set on the Hub, if any."""
+    """The task's data set on the Hub, if any."""
     group: tuple[Group, ...] = ()
     """The sub-tasks of a suite, or () for a single task."""
 

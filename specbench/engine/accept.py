@@ -134,7 +134,7 @@ def choose(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Do the same as `accept_path`, with the tensors of a tree as arguments.
 
-    `present` are optional tensors of the tree. `names` lists which they are: q, siblings, scores.
+    `present` are optional tensors of the tree. `names` has their names: q, siblings, scores.
     """
     optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(

@@ -256,11 +256,11 @@ class Method:
     """The kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra",
     "eagle" or "eagle3" (heads that `specbench train` makes), or "" for other weights."""
     paper_order: int | None = None
-    """Its place among the papers' methods, which come first. `--method papers` selects these."""
+    """The place among the papers' methods, which come first. `--method papers` selects these."""
     is_default: bool = True
     """True if a run that names no method includes it."""
     colour: str = ""
-    """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
+    """The method's colour in plots, as "#RRGGBB"; by default derived from its name."""
     slow_on_cpu: str = ""
     """The reason it is rarely faster than vanilla on a CPU. Reports show it if it was slower."""
 
@@ -280,7 +280,7 @@ class Method:
         return self.weights if name == OWN_WEIGHTS else name
 
     def scope_with(self, options: Any) -> Scope:
-        """Its option `scope`: "run" if it remembers earlier prompts of a pass, or "request"."""
+        """The option `scope`: "run" if earlier prompts of a pass are remembered, or "request"."""
         return meaning_of(options).scope
 
     def is_repeatable_with(self, options: Any) -> bool:

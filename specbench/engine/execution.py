@@ -55,7 +55,7 @@ class Execution:
         """Drop all graphs, because memory that functions use besides their inputs has moved."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Run functions eagerly within the block, so they keep no memory."""
+        """Run functions eagerly within the block, so that they keep no memory."""
         return nullcontext()
 
     @property

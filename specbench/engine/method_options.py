@@ -88,7 +88,7 @@ class MethodOptions:
         return None
 
     def sized(self, rows: int) -> Self:
-        """These options with steps of at most `rows` rows, in the paper's shape if possible.
+        """A copy with steps of at most `rows` rows, in the paper's shape if possible.
 
         By default this sets the field `nodes`. Without it, this lowers `num_tokens`. Options with
         neither field do not change.
@@ -101,7 +101,7 @@ class MethodOptions:
         return self
 
     def for_target(self, num_parameters: float) -> Self:
-        """These options with the paper's values of fields that depend on the target's size.
+        """A copy of the options with the paper's values of fields that depend on the target's size.
 
         `num_parameters` counts all experts. By default nothing depends on the size.
         """
@@ -116,15 +116,15 @@ class MethodOptions:
         return ""
 
     def profiled(self) -> Self:
-        """These options as they are used to record an acceptance profile. Unchanged by default."""
+        """A copy of the options for recording an acceptance profile. Unchanged by default."""
         return self
 
     def chained(self, num_tokens: int) -> Self:
-        """These options with a chain of exactly `num_tokens` draft tokens in every step."""
+        """A copy of the options with a chain of exactly `num_tokens` draft tokens in every step."""
         return self.replaced(num_tokens=num_tokens)
 
     def replaced(self, **changes: Any) -> Self:
-        """These options with other values of some fields."""
+        """A copy of the options with other values of some fields."""
         options: Any = self
         replaced: Self = replace(options, **changes)
         return replaced
@@ -145,7 +145,7 @@ def completed(options: type) -> type[MethodOptions]:
 
 
 def meaning_of(options: Any) -> MethodOptions:
-    """These options with all members of `MethodOptions`, even if their class lacks that base."""
+    """The options with all members of `MethodOptions`, even if their class lacks that base."""
     if isinstance(options, MethodOptions):
         return options
     kind: type = type(options)

@@ -85,7 +85,7 @@ def replay_fault(target: Target) -> str | None:
 
 
 def _random_ids(target: Target, num_tokens: int) -> Tensor:
-    """The same random tokens [num_tokens] in every call."""
+    """Random tokens [num_tokens], the same in every call."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(target.vocab_size, (num_tokens,), generator=generator)
     return ids.to(target.device)

@@ -63,7 +63,7 @@ class Target:
         self._captured: States = {}
 
     def first_layers(self, num_layers: int) -> Target:
-        """The same model with only its first layers, on the same cache.
+        """A model of only the first layers of this one, on the same cache.
 
         Both models share the rows of committed tokens. Before the whole model runs, crop the rows
         that the first layers have appended.
@@ -147,7 +147,7 @@ class Target:
         """Run over the prompt and its padding, as a step over a chain of `size` tokens.
 
         The padding follows the prompt, so no token of the prompt sees it. The logits are of the
-        prompt's last position alone, as are all outputs without `Needs.all_prompt_positions`.
+        prompt's last position only, as are all outputs without `Needs.all_prompt_positions`.
         """
         n = len(prompt_ids)
         self.reserve(size)
@@ -241,7 +241,7 @@ class Target:
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Run over a tree after `start` [] tokens. Returns the logits, then the outputs in `needs`.
 
-        If the `last` row [1] of a prompt is given, the logits are of this row alone, as are the
+        If the `last` row [1] of a prompt is given, the logits are of this row only, as are the
         other outputs, unless they are needed at all positions of the prompt.
         """
         n = tokens.shape[0]

@@ -8,7 +8,9 @@ from typing import Self
 from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
-"""A message that would list more available names than this lists only the closest ones."""
+"""The largest number of available names that a message lists. If there are more, it lists only the
+closest ones.
+"""
 _OTHER_NAMES = {
     "fp16": "float16",
     "half": "float16",
@@ -120,7 +122,7 @@ def _folded(name: str) -> str:
 
 
 def _closest(name: str, names: list[str]) -> list[str]:
-    """The name closest to a misspelt one, in a list. The list is empty if no name is close."""
+    """A list with the name closest to a misspelt one, or an empty list if no name is close."""
     return get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
 
 

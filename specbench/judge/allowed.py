@@ -14,8 +14,8 @@ class Allowed(Struct, frozen=True):
 
     A MAT that rises is suspect too, since a rule that accepts too much raises it. `max_mismatch` is
     the share of a lossless method's greedy answers that may stop being equal to vanilla's. If it is
-    None, no answer may change in float32. In half precision, where near-ties may go either way, as
-    many answers may change as chance explains.
+    None, no answer may change in float32. In half precision, where near-ties may go either way,
+    changes that chance explains are allowed.
     """
 
     # fmt: off

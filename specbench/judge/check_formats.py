@@ -129,7 +129,7 @@ def _case(check: Check) -> tuple[str, str]:
 def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
     """Add the result of a test case, as a child element with the texts of its checks.
 
-    If a check failed, the element is a `failure` with the texts of the failed checks alone. It is
+    If a check failed, the element is a `failure` with only the texts of the failed checks. It is
     `skipped` if all checks of numbers (MAT and speed) were skipped or, without such checks, if all
     checks were. Otherwise it is `system-out`, or there is no element if no check has a text.
 

@@ -125,8 +125,8 @@ def comparison_json(comparisons: Sequence[Comparison]) -> str:
 def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
-    For each metric there are the numbers of both runs, the ratio with its interval or the reason
-    why it is missing, and the p-value of "the ratio is 1", which is None if this was not tested.
+    Each metric has the numbers of both runs, the ratio with its interval or the reason why it is
+    missing, and the p-value of "the ratio is 1". The p-value is None if this was not tested.
     P-values are corrected within the means over tasks, and within the single tasks.
     """
     for key, cell in comparison.cells.items():

@@ -276,7 +276,7 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
 
 
 def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:
-    """Warnings about one of the runs alone, which begin with `prefix`."""
+    """Warnings about only one of the runs. They begin with `prefix`."""
     texts = with_one_start(header.warnings)
     if header.status != "complete":
         texts.append(f"its status is {header.status}, so this is only part of the run.")

@@ -89,7 +89,7 @@ class ExplainedSide:
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
         """The steps of the answers to these turns of prompts."""
-        # Prompts are numbered from `turns` alone, so that both sides number them alike.
+        # Prompts are numbered only from `turns`, so that both sides number them alike.
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         number_of = {prompt: number for number, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])  # [requests]

@@ -57,7 +57,7 @@ def waterfall(
     the number after it. The bars of a single side (without a reference) start at 1, without B.
 
     Args:
-        product: the ratio A / B, or A's number alone, as a product of factors.
+        product: the ratio A / B, or only A's number, as a product of factors.
         factors: all factors of the product, in the order of the bars.
         claimed: names of the factors that differ significantly from 1. If there is a reference, the
             bars of other factors are faint.

@@ -36,7 +36,7 @@ class ExplainedBlock(NamedTuple):
     sentence: str
     table: Table
     notes: tuple[Note, ...]
-    """Notes on the settings that differ for this method alone, and on factors that cannot be
+    """Notes on the settings that differ only for this method, and on factors that cannot be
     separated.
     """
 

@@ -1,4 +1,4 @@
-"""Check a run by its files alone.
+"""Check a run using only its files.
 
 The checks find out if `specbench run` could have written the files, and if the run may enter the
 leaderboard.
@@ -131,7 +131,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
         checks=tuple(findings.checks(for_leaderboard=for_leaderboard)),
         summary=f"{name}: {findings.result} (no baseline: files only)",
         notes=tuple(findings.notes()),
-        about={  # for the JSON document alone
+        about={  # only for the JSON document
             "num_records": num_records,
             "is_sound": not faults,
             "is_eligible": not (faults or findings.exclusions),

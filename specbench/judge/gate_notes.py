@@ -62,7 +62,7 @@ class GateResult:
         judged_count = f"{len(judged)} of {count_text(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
-        # a kind with its methods, or the kind alone if none of its numbers was judged
+        # a kind with its methods, or only the kind if none of its numbers was judged
         unjudged_text = "; ".join(
             f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
             for kind, methods in unjudged.items()

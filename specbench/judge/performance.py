@@ -20,7 +20,7 @@ from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import Pair
 
 MOST_TIMES = 10
-"""A number is judged only if its test would find a change this many times as large as allowed."""
+"""A number is judged only if its test would find a change of this many times the allowed one."""
 MOST_UNSEEN = 0.2
 """No test has to find a change below this share, whatever `MOST_TIMES` would require."""
 LEAST_SAMPLES = 8

@@ -41,7 +41,9 @@ VARIABLES = (
 )
 """Environment variables that change speed or numerics."""
 BUSY = 0.5
-"""The most runnable processes per usable core before a run: with more, times are noisy."""
+"""The largest number of runnable processes per usable core before a run. With more, times are
+noisy.
+"""
 BUSY_AT_START = "The machine was busy when the run began"
 
 

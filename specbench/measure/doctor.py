@@ -63,7 +63,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     installed = environment.capture()  # the versions of Python, torch and specbench
     versions = f"Python {installed.python}, torch {installed.torch.version}"
     yield Diagnosis("software", f"specbench {installed.specbench}, {versions}")
-    spec = structs.replace(spec, methods=(BASELINE,))  # vanilla alone
+    spec = structs.replace(spec, methods=(BASELINE,))  # only vanilla
     if spec.dtype == "auto" and spec.card.is_embedded:  # tiny, which ships with specbench
         # In half precision, which "auto" may take on a GPU, rounding could decide near-ties.
         spec = structs.replace(spec, dtype="float32")

@@ -149,7 +149,7 @@ def sample_line(record: Record, tally: Tally) -> str:
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
         return f"{prefix} failed: {first_line(record.error or 'no reason given')}"
-    totals = MethodTotal()  # of this record alone
+    totals = MethodTotal()  # of only this record
     totals.add(record)
     speed_text = f" {totals.tokens_per_s:.0f} tok/s" if totals.tokens_per_s is not None else ""
     mat_text = f" MAT {totals.mat:.2f}" if totals.mat is not None else ""

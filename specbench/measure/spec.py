@@ -28,8 +28,8 @@ AUTO = "auto"
 PAPER = "paper"
 """The value of --settings for the settings of the papers."""
 SPREAD = "spread"
-"""How `--limit` takes prompts in a new run: spread over a task. Stored runs without an order took
-the first prompts.
+"""The order in which `--limit` takes prompts in a new run: spread over a task. Stored runs without
+an order took the first prompts.
 """
 
 

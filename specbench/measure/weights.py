@@ -39,7 +39,7 @@ class ResolvedWeights(NamedTuple):
 
 
 class WeightsSource(NamedTuple):
-    """What the user and the model's card name as a method's weights."""
+    """The sources that the user and the model's card name for a method's weights."""
 
     method: str
     """The method's name."""

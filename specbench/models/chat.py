@@ -234,7 +234,7 @@ def render(
             ids += ids_in_the_middle(tokenizer, token or piece, is_plain=is_mark)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
-    # A BOS that the template alone writes may begin each message, as <|im_start|> of SmolLM2 does.
+    # A BOS that only the template writes may begin each message, as <|im_start|> of SmolLM2 does.
     for bos_id in added_bos(tokenizer):
         if ids.count(bos_id) > 1:  # two in front, or one per turn, as in LLaMA-2's template
             front = _text_before_user(template, tokenizer, marked.messages)

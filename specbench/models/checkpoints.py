@@ -106,7 +106,7 @@ def quantization_of(config: dict[str, Any]) -> str:
 def stored_format(config: dict[str, Any]) -> str:
     """Return the quantisation with its numbers, such as "bitsandbytes nf4" or "awq int4".
 
-    If the config does not say more, return the method alone. Without quantisation, return "".
+    If the config does not say more, return only the method. Without quantisation, return "".
     """
     method = quantization_of(config)
     if not method:

@@ -1,4 +1,4 @@
-"""Recognise checkpoints that only look like language models, from config.json alone."""
+"""Recognise from config.json checkpoints that only look like language models."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -51,7 +51,7 @@ class Template:
     own template with its thinking mode on.
     """
     jinja: str | None = None
-    """Its source. None sends the text unchanged."""
+    """The template's source. None sends the text unchanged."""
     system: str = ""
     """System message for dialogues that have none, or ""."""
     warning: str | None = None

@@ -1,4 +1,4 @@
-"""Read which tensors safetensors files hold, from their headers alone."""
+"""Read the names and sizes of tensors from the headers of safetensors files."""
 
 import math
 import struct

@@ -70,7 +70,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "cpu_trees", slow_on_cpu(run)  # methods that are slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
-    yield "energy", _energy(info)  # the energy of each method while it ran alone
+    yield "energy", _energy(info)  # of each method while it ran alone
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -256,7 +256,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """Return the clock, and the share of other programs unless servers ran, as they would count."""
+    """Return the clock and, in a run without servers, the share of other programs."""
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}

@@ -57,7 +57,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     settings: str
     """The conditions of the measurement."""
     columns: dict[str, str]
-    """What the columns mean."""
+    """The meaning of each column."""
     table: dict[str, PublishedTable]
     """The tables, by the name that the CSV file uses."""
 

@@ -30,7 +30,7 @@ class _Obstacle(NamedTuple):
 
     reason: str
     remedy: str
-    """What to do next."""
+    """Advice on what to do next."""
 
 
 def recommendation(run: RunMetrics, temperature: float) -> str:

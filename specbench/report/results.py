@@ -152,7 +152,10 @@ class RunResults:
     verdict: str
     """A sentence or two about which method is the fastest."""
     recommendation: str
-    """Which method to use and the next command, or why none is recommended. It may be ""."""
+    """The recommended method and the next command, or the reason why none is recommended.
+
+    It may be "".
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,7 @@ class Report:
     notes: tuple[Note, ...]
     """Facts, definitions, missing numbers and warnings."""
     scope: str
-    """What the intervals of times cover, such as "over prompts and 3 passes"."""
+    """The scope of the intervals of times, such as "over prompts and 3 passes"."""
     plots: "tuple[Plot, ...]" = ()
     """The plots that have data."""
     columns: tuple[str, ...] = COLUMNS

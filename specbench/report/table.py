@@ -27,13 +27,13 @@ class Cell:
     text: str
     """The number as text."""
     tone: Tone = ""
-    """What is claimed about the number."""
+    """The claim about the number."""
     is_best: bool = False
     """True for the best number in a column."""
     interval: Interval | None = None
     """The interval of the number, which only some formats show."""
     reason: str | None = None
-    """Why there is no number, or None if there is one."""
+    """The reason why there is no number, or None if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from specbench.report.results import (
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
 _MARKED = "significant on its own, but not after correcting for all methods in the row"
-"""What the mark "~" means in a table by category."""
+"""The meaning of the mark "~" in a table by category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _mat(task: TaskResult) -> Cell:
 
 
 SPEEDUP = Part("speedup", _speedup(_no_spread), short="speed")
-"""The speedup alone."""
+"""Only the speedup."""
 PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
 """The speedup ± half the width of its interval."""
 OR_UNKNOWN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")

@@ -29,7 +29,7 @@ class Note:
     """A note below a report."""
 
     label: str
-    """What the note is about."""
+    """The subject of the note."""
     text: str
     """The sentence."""
     is_warning: bool = False

@@ -53,12 +53,12 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
     label = run.info.method(closest).label  # the name in tables
-    # Such as "0.93x on average [0.90, 0.96]". `_average` is empty for one task, and `brackets` is
-    # empty without an interval.
+    # For example "0.93x on average [0.90, 0.96]". `_average` is empty for one task, and `brackets`
+    # is empty without an interval.
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # Such as ": not a significant difference". It is empty if the difference is significant, or if
-    # it was not tested.
+    # For example ": not a significant difference". It is empty if the difference is significant, or
+    # if it was not tested.
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")

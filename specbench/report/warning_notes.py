@@ -27,7 +27,7 @@ class _Warning(NamedTuple):
     """A warning before its sentence is made."""
 
     key: str
-    """Its entry in `texts.toml`."""
+    """The key of the warning's entry in `texts.toml`."""
     numbers: Numbers
     """The numbers in the sentence."""
 

@@ -208,7 +208,7 @@ def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
 def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
     """Compute weights of knots [..., knots] that interpolate linearly at points [...].
 
-    A point between two knots has weights for these two alone, and the two weights add up to 1.
+    A point between two knots has weights only for these two, and the two weights add up to 1.
 
     Args:
         knots: measured numbers, the smallest first.

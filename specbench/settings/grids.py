@@ -13,7 +13,7 @@ STEP_ROWS = tuple(sorted({*ROWS, *(tile + offset for tile in TILES for offset in
 """The numbers of rows that a cost curve measures: `ROWS`, and those around each tile."""
 
 TIMED_TOP_K = (1, 2, 4, 6, 10)
-"""`top_k` of the dynamic trees whose draft a cost curve times; it interpolates between them."""
+"""`top_k` of the dynamic trees whose draft a cost curve times. It interpolates other values."""
 TIMED_POOL_ROWS = 6
 """Nodes of the timed dynamic trees: a small tree keeps the target's part of a step short."""
 TIMED_NODES = (2, 4, 8, 16, 32)

@@ -18,7 +18,7 @@ class Step(NamedTuple):
     before: int
     """The tokens of the answer that the target has read before the step."""
     times: float
-    """How often the step is expected to occur; always 1 if drafts are not drawn."""
+    """The expected number of occurrences of the step; always 1 if drafts are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Walk:
 
     @cached_property
     def chances(self) -> tuple[float, ...]:
-        """How often each step is expected to occur."""
+        """The expected number of occurrences of each step."""
         return tuple(step.times for step in self.steps)
 
     @property

@@ -16,7 +16,7 @@ _OPENING_WORDS = 3
 _OPENING_SHARE = 0.05
 """The largest share of requests that may have the same opening."""
 _OPENING_FREE = 2
-"""This many requests may have the same opening in any case."""
+"""The number of requests that may have the same opening in any case."""
 _WORD = re.compile(r"\w+")
 
 

@@ -1,6 +1,6 @@
 """Let the target write the training text: requests that continue its template, and answers.
 
-The text depends on the seed alone. It is written in chunks, so that training continues with the
+The text depends only on the seed. It is written in chunks, so that training continues with the
 unfinished chunk after its process was killed. The requests of a round are written together, and
 then their answers.
 """

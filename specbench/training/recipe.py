@@ -107,7 +107,7 @@ def fit(
 
         try:
             train(head, loss_of, batches, optimizers, plan, evaluate)
-            if not last_rates:  # no steps were left to a resumed training
+            if not last_rates:  # a resumed training had no steps left
                 evaluate()
         except RuntimeError as error:
             if not _is_out_of_memory(error):

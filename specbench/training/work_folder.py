@@ -34,8 +34,8 @@ def begin_work(
     A resumed training may have more steps, and the target may write more tokens.
 
     Raises:
-        UserError: another process trains there, or `out` cannot be written or is not empty. When
-            resumed, it has no training, or a training with other settings.
+        UserError: another process trains there, or `out` cannot be written or is not empty. Or
+            the training is resumed, and `out` has no training or one with other settings.
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:

@@ -46,7 +46,7 @@ _SHAPE = (
     "num_key_value_heads",
     "vocab_size",
 )
-"""The sizes of a target on which its times depend, under their names in the config."""
+"""The sizes of a target that determine its times, under their names in the config."""
 
 
 def cost(

@@ -110,7 +110,7 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """Tell why a drafter cannot have an acceptance profile with this sampling; "" if it can.
+    """Return why a drafter cannot have an acceptance profile with this sampling; "" if it can.
 
     `drafter.profile` is the name of its kind of profile, or None if the method names no kind.
     `drafter.rule` decides which draft tokens are accepted; the rule `lossless` keeps the target's

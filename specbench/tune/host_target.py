@@ -1,4 +1,4 @@
-"""A stand-in for the target, for methods that draft from tokens alone."""
+"""A stand-in for the target, for methods that draft only from tokens."""
 
 from types import SimpleNamespace
 from typing import cast

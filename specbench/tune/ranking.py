@@ -17,9 +17,9 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""Every setting of a method is predicted for at least this many answers, or for all if fewer."""
+"""Every setting of a method is first predicted for at least this number of answers, or for all."""
 NUM_KEPT = 12
-"""This many of the fastest settings are then predicted for all answers of the first half."""
+"""The number of the fastest settings that are then predicted for all answers of the first half."""
 NUM_BEST = 2
 """The number of the fastest settings by prediction that are measured for each method."""
 

@@ -88,7 +88,7 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
         for method in methods
         if method.label in kind_names
     }
-    # Methods that draft from text alone are not recorded, since a replay drafts again.
+    # Methods that draft only from text are not recorded, since a replay drafts again.
     recorded_drafters = {
         label: drafters[label] for label, kind in kind_names.items() if find_kind(kind).is_recorded
     }

@@ -42,7 +42,7 @@ from specbench.types import BASELINE
 DEFAULT_NUM_PROMPTS = 4
 """The prompts per task without --limit. Each half has two, so that a tune takes minutes."""
 NUM_DRAWN = 2
-"""This many settings, drawn from the rest, are measured too. They show how good predictions are."""
+"""The number of settings, drawn from the rest, that are measured to test the predictions."""
 SHORT_MINUTES = 2
 """With a goal of at most this many minutes, only one setting is drawn."""
 CURVE_SHARE = 3
@@ -272,7 +272,7 @@ def _run_settings(
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)
     sample_names = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
-    prompt_sets = []  # the plan's sets, with the prompts of these samples alone
+    prompt_sets = []  # the plan's sets, reduced to the prompts of these samples
     for prompt_set in plan.prompt_sets:
         task = prompt_set.task.name
         task_prompts = tuple(

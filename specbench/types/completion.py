@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 StopReason = Literal["eos", "budget", "length"]
-"""Why a completion ended: at an end token, at the request's budget of new tokens, or at the end of
-the model's context. Servers call the budget "length".
+"""The reason why a completion ended: an end token, the request's budget of new tokens, or the end
+of the model's context. Servers call the budget "length".
 """
 
 

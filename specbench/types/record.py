@@ -106,7 +106,7 @@ class Record:
     text: str = ""
     """Text of the answer."""
     stop_reason: StopReason | None = None
-    """Why the answer ended. None if it failed."""
+    """The reason why the answer ended. None if it failed."""
     prefill_s: float | None = None
     """Seconds until the first token is on the host."""
     decode_s: float | None = None

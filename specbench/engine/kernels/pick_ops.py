@@ -220,7 +220,7 @@ class Trial:
         self.row_mask = TreeMask(num_filled.view(1), no_bias, cache_span)
 
     def run(self, ops: Ops) -> dict[str, Tensor]:
-        """Run each operation alone, and all of them in two layers. The results are float32."""
+        """Run each operation by itself, and all of them in two layers. The results are float32."""
         x, norm, heads = self.x, self.norm, self.heads
         cache_rows = self.cache_rows.clone()
         cached = self._cached(cache_rows)

@@ -53,7 +53,7 @@ class Stack:
             rotary.reserve(num_positions)
 
     def first_layers(self, num_layers: int) -> Stack:
-        """The same stack with only its first layers."""
+        """A stack of only the first layers of this one."""
         shallow = copy.copy(self)
         shallow._layers = self._layers[:num_layers]
         return shallow

@@ -119,7 +119,7 @@ class ClusterBackend:
         self._ray.wait([*self._calls], num_returns=len(self._calls))
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> "ClusterBackend":
-        """This driver. Each worker watches for pauses of its own process.
+        """Return this driver. Each worker watches for pauses of its own process.
 
         The header is written again whenever a worker joins, so that it names all workers.
         """

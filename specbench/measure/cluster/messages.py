@@ -54,7 +54,7 @@ class WorkerReport(RemoteSetup):
 
 
 class Opening(NamedTuple):
-    """What a worker needs to load its model."""
+    """The information that a worker needs to load its model."""
 
     about: SetupInfo
     """The setup of the run. The worker's setup must be equal to it."""

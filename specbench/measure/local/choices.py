@@ -64,7 +64,7 @@ class Choices:
         )
 
     def with_settings(self, changed: Sequence[RunMethod], threads: Threads) -> Choices:
-        """These choices with `threads`. Methods in `changed` replace those with equal labels."""
+        """A copy with other `threads`. Methods in `changed` replace those with equal labels."""
         by_label = {method.label: method for method in (*self.methods, *changed)}
         return replace(self, methods=tuple(by_label.values()), threads=threads)
 

@@ -23,7 +23,7 @@ class Device:
     """The device of a run."""
 
     name: str
-    """Its name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
+    """The device's name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
     reason: str = ""
     """The reason why no GPU can be used; empty if there is a GPU."""
 
@@ -55,13 +55,13 @@ class Device:
         if not self.num_gpus:
             return kinds[:2]
         if self.num_gpus > 1 or self.capability < (8, 0):
-            return kinds[:1]  # torch's alone
+            return kinds[:1]  # only torch's
         return kinds if self.capability >= (9, 0) else kinds[:2]
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How steps run, and with which kind of kernels."""
+    """The execution of steps, and the kind of their kernels."""
 
     name: Literal["eager", "graph"]
     reason: str | None = None
@@ -124,7 +124,7 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
 
 
 def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
-    """How steps run on this device: eagerly or as CUDA graphs, and with which kind of kernels.
+    """Choose the execution of steps on this device: eager or CUDA graphs, and a kind of kernels.
 
     `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` the value of
     `--kernels` ("auto" or a kind), and `device.kernels` the kinds that the device can run. With

@@ -152,8 +152,8 @@ def step_times(
 
     A row is a token that a step computes. Several numbers of threads are tried only if vanilla's
     number was measured. Each number of rows is timed twice, for ROW_S seconds (or for NUM_STEPS
-    steps with a single number of threads), and the smaller median counts, so that a short burst of
-    another program does not slow one number of rows alone.
+    steps with a single number of threads). The smaller median counts, so that a short burst of
+    another program does not slow only one number of rows.
 
     Args:
         target: the loaded model. Its step over a chain of draft tokens is timed.

@@ -119,7 +119,7 @@ class Engine:
     executable: tuple[str, ...]
     """The words that begin its command line."""
     install: str
-    """How to install it, as a sentence for messages."""
+    """A sentence for messages about how to install it."""
     methods: Mapping[str, EngineMethod]
     """The methods that it can run."""
     arguments: Callable[[Launch], list[str]]
@@ -167,7 +167,7 @@ class Engine:
     share_flag: str = ""
     """The flag for a share of a GPU's memory; empty if servers cannot be given equal shares."""
     protocol: StreamProtocol | None = None
-    """Its own protocol for requests; None if it has only the protocol that all engines share."""
+    """The engine's own protocol for requests; None if it has only the one that all share."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
     """Takes a method's options. True if they change the distribution of the output."""
     info_path: str = ""

@@ -40,7 +40,7 @@ _MOST_CONTEXT = 2**31
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """What was found out about a server that answers."""
+    """The properties of a server that answers."""
 
     header: ServerHeader
     """The server's part of a run's header."""
@@ -96,7 +96,7 @@ async def find_server(
             software=software.name,
             model=model.id,
             protocol=protocol.name,
-            sends_token_ids=answer.token_ids is not None,  # else text alone
+            sends_token_ids=answer.token_ids is not None,  # else only text
         )
         offset = UNKNOWN_OFFSET  # tokens that the server adds to prompts as rendered here
         if not protocol.takes_tokens:  # the server renders chats itself
@@ -135,11 +135,11 @@ class _ListedModel(msgspec.Struct, frozen=True):
     """A model as a server lists it."""
 
     id: str
-    """Its name there."""
+    """The model's name on the server."""
     root: str | None = None
-    """Its folder or repository."""
+    """The model's folder or repository."""
     owned_by: str | None = None
-    """Its owner. Some servers give their own name."""
+    """The model's owner. Some servers give their own name."""
     max_model_len: int | None = None
     """Length of its context in tokens."""
     meta: dict[str, Any] | None = None
@@ -212,11 +212,11 @@ class _Software(NamedTuple):
     """The software that a server runs."""
 
     name: str
-    """Its name and version; "unknown" if it does not report one."""
+    """The server's name and version; "unknown" if it does not report one."""
     protocols: Sequence[StreamProtocol]
     """The protocols to try, the best first."""
     engine: Engine | None = None
-    """Its engine; None if it is not one of those in `engines`."""
+    """The server's engine; None if it is not one of those in `engines`."""
     version_path: str = ""
     """The path at which it gave its version; empty if it gave none."""
 

@@ -98,13 +98,13 @@ class _Choice(Struct, frozen=True):
 
 
 class _PromptDetails(Struct, frozen=True):
-    """What is included in a prompt's number of tokens."""
+    """Parts of a prompt's number of tokens."""
 
     cached_tokens: int | None = None
 
 
 class _AnswerDetails(Struct, frozen=True):
-    """What is included in an answer's number of tokens."""
+    """Parts of an answer's number of tokens."""
 
     reasoning_tokens: int | None = None
 

@@ -185,9 +185,9 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """The token ids of an answer as the server sent them, or else those of the answer's text.
 
     An end token that the server left out is added. llama.cpp also leaves out tokens that end within
-    a character of several bytes. So if the server counted more tokens (`answer.num_tokens`, None
-    without a count) than it sent, the tokens of the text are used, if they are as many as the
-    server counted and contain all ids that it sent, in the same order.
+    a character of several bytes. So the tokens of the text are used if the server counted more
+    tokens than it sent (`answer.num_tokens`, None without a count). Their number must be the
+    server's count, and they must contain all ids that it sent, in the same order.
 
     `codec` turns the text into tokens.
     """

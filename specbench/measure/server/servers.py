@@ -31,7 +31,7 @@ class OpenServer:
     client: Client
     """Sends requests to the server."""
     properties: FoundServer
-    """What the server is, and the protocol of its requests."""
+    """The description of the server, and the protocol of its requests."""
     end: Callable[[], str] | None = None
     """Returns a sentence about how its process ended, empty while it runs. None if we did not start
     the server.
@@ -50,14 +50,17 @@ class OpenServer:
     """Time of `perf_counter` at which its process counts as hanging; None while it answers."""
 
     def death(self) -> str:
-        """How its process ended. Empty while it runs, and for a server that we did not start."""
+        """A sentence about how its process ended.
+
+        It is empty while the process runs, and for a server that we did not start.
+        """
         return self.end() if self.end else ""
 
     async def wait_for_death(self) -> str:
-        """How the process of a server that no longer answers ended, or an empty text as in `death`.
+        """Wait for the end of a server that no longer answers. Returns the same text as `death`.
 
-        Connections fail before the process has ended, so this waits for its end, for DEATH_S
-        seconds at most. All requests share one deadline.
+        Connections fail before the process has ended. The wait takes DEATH_S seconds at most. All
+        requests share one deadline.
         """
         if self.end is None:
             return ""

@@ -137,7 +137,7 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
     """
     for method in methods:
         options = method.options
-        # Such as "50 nodes, 6 levels"; "" if drafts do not depend on the target's size.
+        # for example "50 nodes, 6 levels", or "" if drafts do not depend on the target's size
         size_text = options.size_text()
         if not size_text or num_parameters is None:
             continue

@@ -17,10 +17,10 @@ GRACE_S = 20.0
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """The end of a process."""
 
     code: int | None
-    """Its exit status; None if it was stopped at its timeout."""
+    """The exit status; None if the process was stopped at its timeout."""
     last: str
     """The last printed line that is not empty, or ""."""
 

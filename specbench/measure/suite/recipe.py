@@ -44,7 +44,7 @@ class SuiteRun:
     name: str
     """The name of its folder."""
     spec: RunSpec
-    """What to run."""
+    """The specification of the run."""
     given: tuple[str, ...]
     """Names of the options that the user gave."""
 

@@ -37,7 +37,7 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Complete a suite's runs. Returns the finished runs, and why the others failed.
+    """Complete a suite's runs. Returns the finished runs, and the reasons why others failed.
 
     Args:
         suite: the runs.

@@ -137,7 +137,7 @@ class Highlight:
     """A number to show at the top of the page."""
 
     title: str
-    """What the number is, such as "Highest speedup"."""
+    """The name of the number, such as "Highest speedup"."""
     number: str
     """The number as text."""
     words: str

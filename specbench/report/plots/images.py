@@ -1,6 +1,6 @@
 """Make image files of a figure.
 
-Figures are made with matplotlib's objects alone. Its global settings are changed only while a file
+Figures are made only with matplotlib's objects. Its global settings are changed only while a file
 is written, and are then restored.
 """
 

@@ -117,10 +117,10 @@ def name_methods(
     """Write the name of each method beside its mark, where it covers no other name and no mark.
 
     `looks` has the label, colour and marker of each method, and `marks` has its point. Names do not
-    cover `other_marks` either. A name gets the first of the `places` that is free, or the first of
-    all if none is. A stroke connects a name with its mark if their heights differ by a line of text
-    or more. If there are too many `looks`, nothing is written. The figure is laid out first, since
-    sizes are measured in pixels. Everything else must already be drawn.
+    cover `other_marks` either. A name gets the first free one of the `places`, or the first place
+    if none is free. A stroke connects a name with its mark if their heights differ by a line of
+    text or more. If there are too many `looks`, nothing is written. The figure is laid out first,
+    since sizes are measured in pixels. Everything else must already be drawn.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

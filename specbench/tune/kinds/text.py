@@ -37,7 +37,7 @@ class TextKind(Kind):
         The drafter of `method`, which has the options of the setting, makes the drafts again.
 
         Raises:
-            UserError: the method does not draft from tokens alone.
+            UserError: the method's drafts do not depend only on tokens.
         """
         drafter = _build(profile, method)  # None if it reads a model
         if drafter is None or drafter.profile != self.name:
@@ -64,7 +64,7 @@ class TextKind(Kind):
 
 
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
-    """Build a method's drafter if it drafts from tokens alone, or from tokens and a datastore.
+    """Build a method's drafter if it drafts only from tokens, or from tokens and a datastore.
 
     None if the method needs the weights of a draft model, or reads more of the target than its
     device and the size of its vocabulary.

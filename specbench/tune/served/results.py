@@ -43,7 +43,7 @@ class TuneResult:
 
     @property
     def software(self) -> str:
-        """The engine with its version; its name alone if no server was started."""
+        """The engine with its version, or only its name if no server was started."""
         servers = self.run.header.servers.values()
         return next((server.software_phrase for server in servers), self.spec.serving_engine)
 

@@ -29,7 +29,7 @@ class RunBench:
     """Starts the engine's servers and measures them."""
 
     spec: RunSpec
-    """What the user asked for: model, tasks, the length of answers, the engine."""
+    """The user's request: model, tasks, the length of answers, the engine."""
     folder: Path
     """The folder of the tune, with the folder of a run per measurement."""
     progress: Progress

@@ -38,7 +38,7 @@ def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
 
 
 async def unsupported_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
-    """Tell why a server does not support a draft size per request; "" if it does.
+    """Return the reason why a server does not support a draft size per request; "" if it does.
 
     The server answers the same request twice: with drafts of one token, and with drafts of the
     largest size. It supports sizes if it counts different numbers of drafted tokens, or if there
