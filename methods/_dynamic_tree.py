@@ -153,7 +153,7 @@ class Options(MethodOptions):
     weights: str = option("", "checkpoint, a folder or hub id")
 
     def for_target(self, num_parameters: float) -> Self:
-        """These options with the papers' number of nodes for a target of this size."""
+        """A copy of the options with the papers' number of nodes for a target of this size."""
         return replace(self, total_tokens=paper_tree(num_parameters).num_nodes)
 
     def most_nodes(self) -> int:
@@ -173,12 +173,12 @@ class Options(MethodOptions):
         return f"total_token={self.total_tokens}, depth={self.depth}, top_k={self.top_k}"
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile, with all candidates in the tree."""
+        """A copy of the options for an acceptance profile, with all candidates in the tree."""
         num_candidates = 1 + self.top_k + self.depth * self.top_k**2
         return replace(self, total_tokens=num_candidates)
 
     def sized(self, rows: int) -> Self:
-        """These options with a tree of at most `rows` nodes, and a depth that suits this size."""
+        """A copy of the options with a tree of at most `rows` nodes, and a depth to suit."""
         num_nodes = max(2, min(rows, self.total_tokens))
         num_levels = (num_nodes.bit_length() - 1) * 3 // 2  # 1.5 * log2(num_nodes)
         depth = min(self.depth, num_levels - 1)

@@ -60,7 +60,7 @@ class PathDrafter(Drafter):
     """The path of the states that no draft has read yet, as rows of `_captured`."""
 
     def start(self, state: State, prefill: Forward) -> None:
-        # The prefill has the states of all tokens of the prompt, or of the last token alone.
+        # The prefill has the states of all tokens of the prompt, or only of the last token.
         last = state.num_committed - 1 if self.needs.all_prompt_positions else 0
         self._captured = tuple(states[last : last + 1] for states in self.captured(prefill))
         self._missing = AcceptedPath.single(state.pending, self._captured[0].device)

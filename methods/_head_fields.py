@@ -1,4 +1,4 @@
-"""The fields of a head's config.json: which are read, which are refused, which have no effect."""
+"""The fields of a head's config.json: those that are read, refused, or without effect."""
 
 import json
 from collections.abc import Collection, Mapping

@@ -18,7 +18,7 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     """Draw a chain below `root` [1] from `logits` [n, vocab].
 
     Returns its tokens [1 + n], a score [1] and, if it is sampled, `q` [1 + n, vocab]. Draft tokens
-    are drawn independently with the request's own settings. None of them has seen the others.
+    are drawn independently with the request's own settings: none depends on another.
     """
     if sampler.sampling.is_greedy:
         best_ids = sampler.best_ids(logits)

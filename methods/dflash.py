@@ -120,7 +120,7 @@ class DFlashModel(FeatureModel):
 class DFlash(ParallelDrafter[DFlashModel]):
     """Drafts a chain in one pass over the pending token and a mask per draft token.
 
-    Above temperature 0, draft tokens are drawn independently. None has seen the others.
+    Above temperature 0, draft tokens are drawn independently: none depends on another.
 
     Source: Chen et al. 2026, "DFlash: Block Diffusion for Flash Speculative Decoding"; behaviour
     checked against z-lab/dflash, dflash/model.py, and speculators 0.9, models/dflash.

@@ -28,7 +28,7 @@ class Options(MethodOptions):
         return False  # the first window is drawn at random, anew for each request
 
     def sized(self, rows: int) -> Self:
-        """These options with steps of at most about `rows` rows."""
+        """A copy of the options with steps of at most about `rows` rows."""
         level = min(self.level, 3 if rows < 24 else 4)
         # The window and the n-grams have level - 1 rows per column each.
         num_columns = max(1, (rows - 1) // (2 * (level - 1)))

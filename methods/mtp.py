@@ -71,7 +71,7 @@ class MtpModel(FeatureModel):
         self.cache = KVCache([replace(last_shape, device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
-        """Refuse any number of MTP layers but one, and targets whose layers cannot run alone."""
+        """Refuse targets that do not have exactly one MTP layer, or have unsupported attention."""
         count = checkpoint.config().get("num_nextn_predict_layers")
         if count != 1:
             raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")

@@ -34,7 +34,7 @@ class Pard(DraftModelDrafter):
     The pass reads the tokens committed since the last pass, then a mask token for each further
     draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens
     do not stay in the cache. Above temperature 0, draft tokens are drawn independently with
-    the request's own settings. None of them has seen the others.
+    the request's own settings: none depends on another.
 
     Source: An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model
     Adaptation"; behaviour checked against AMD-AGI/PARD, pard/pard_infer.py.

@@ -77,8 +77,8 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
     """Drafts a chain in one pass over the committed pairs and a mask pair for each further token.
 
     The mask pairs follow the last committed pair. Each sees all pairs before it, and none stays
-    in the cache. Above temperature 0, draft tokens are drawn independently. None has seen the
-    others.
+    in the cache. Above temperature 0, draft tokens are drawn independently: none depends on
+    another.
 
     Source: Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"; behaviour
     checked against speculators 0.9, models/peagle, and vLLM's loader.

@@ -39,7 +39,7 @@ class PromptLookup(Drafter):
     occurrence of an n-gram has the longest continuation, so a table from each n-gram to its
     first occurrence answers each step in constant time.
 
-    Deviation: without a match, the step runs on the pending token alone. Spec-Bench drafts a
+    Deviation: without a match, the step runs only on the pending token. Spec-Bench drafts a
     dummy token (id 100).
     """
 

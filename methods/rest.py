@@ -50,7 +50,7 @@ class Rest(Drafter):
 
     Deviation: among equally frequent nodes, the shallower is kept, then the one found first. Among
     paths with equally many distinct tokens, the longest is dropped. Officially, both are random.
-    Without a match, the step runs on the pending token alone. Officially, a dummy token (id 100) is
+    Without a match, the step runs only on the pending token. Officially, a dummy token (id 100) is
     drafted. A continuation ends at the end of its text. A context that occurs only at the ends of
     texts has no continuation, so a shorter context is tried.
     """
@@ -64,7 +64,7 @@ class Rest(Drafter):
         self.tree_sizes, self.tree_depth = range(1, 2 + options.num_tokens), options.length
 
     def propose(self, state: State) -> DraftTree:
-        """Propose a tree of the most frequent continuations, or the pending token alone."""
+        """Propose a tree of the most frequent continuations, or only the pending token."""
         paths = self._paths(state)
         if not paths:
             return state.chain()

@@ -53,7 +53,7 @@ class Options(MethodOptions):
         return _EAGLES[self.other].METHOD.weights
 
     def sized(self, rows: int) -> Self:
-        """These options with steps of at most `rows` rows."""
+        """A copy of the options with steps of at most `rows` rows."""
         tree = _dynamic_tree.Options(total_tokens=self.nodes, depth=self.depth).sized(rows)
         num_copied = min(self.num_tokens, max(1, rows - 1))
         return replace(self, num_tokens=num_copied, nodes=tree.total_tokens, depth=tree.depth)

@@ -36,11 +36,11 @@ class Options(MethodOptions):
         return self.num_tokens + 1 if self.schedule == "constant" else 0
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile, with a draft token at every position."""
+        """A copy of the options for an acceptance profile, with a draft token at every position."""
         return self.chained(1)
 
     def chained(self, num_tokens: int) -> Self:
-        """These options with a chain of this many tokens in every step."""
+        """A copy of the options with a chain of `num_tokens` draft tokens in every step."""
         return replace(self, num_tokens=num_tokens, schedule="constant")
 
 

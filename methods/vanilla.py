@@ -13,7 +13,7 @@ class Options(MethodOptions):
 
 
 class Vanilla(Drafter):
-    """Proposes the pending token alone."""
+    """Proposes only the pending token."""
 
     profile = "text"
     tree_sizes = (1,)

@@ -89,7 +89,7 @@ class TreeOptions(MethodOptions):
         return None
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile, with a chain as deep as a profile."""
+        """A copy of the options for an acceptance profile, with a chain as deep as a profile."""
         return replace(self, tree="x".join("1" * PROFILE_DEPTH), nodes=0)
 
 
