@@ -39,7 +39,7 @@ from tests.support.bugs import BUGS, SOUND
 OUT = Path("build/audit_power.jsonl")
 NUM_SEEDS, SEEDS_PER_PART = 50, 5
 MAX_ANSWERS, MAX_ALARMS = 200, 2
-"""Number of answers within which a bug must be found, and of false alarms that are allowed."""
+"""A bug must be found within `MAX_ANSWERS` answers. `MAX_ALARMS` false alarms are allowed."""
 WITHOUT_WEIGHTS = ("dflash", "layerskip", "mtp", "pard", "peagle", "rest")
 """Methods that `tiny` has no weights for."""
 

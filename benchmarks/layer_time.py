@@ -3,11 +3,11 @@
     python -m benchmarks.layer_time [--device cuda] [--dtype bfloat16] [--model M] [--rows N ...]
                                     [--out FILE.jsonl]
 
-It uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
-operation runs over all layers in turn. On a GPU this is one captured graph. The fastest of several
-rounds counts. The columns are our kernels as in a run, the same kernels without overlap, and
-torch's own operations. The share is the speed at which a kernel reads its weights, divided by the
-bandwidth. The share of the whole layer is the upper limit of a decoding step.
+It uses random weights in the shape of a model, in more layers than a hardware cache holds. Each
+operation runs over all layers, one after the other. On a GPU this is one captured graph. The
+fastest of several rounds counts. The columns are our kernels as in a run, the same kernels without
+overlap, and torch's own operations. The share is the speed at which a kernel reads its weights,
+divided by the bandwidth. No decoding step can have a larger share than the whole layer.
 
 If an operation fails, its reason is printed, and the others are still measured. `--out` writes each
 measurement as a line of JSON as soon as it is made.

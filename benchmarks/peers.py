@@ -141,7 +141,7 @@ def peers(given: Namespace, num_threads: int) -> Iterator[dict[str, Complete]]:
 
 
 def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Complete]:
-    """Our methods on our engine. A stand-in runs vanilla alone."""
+    """Our methods on our engine. A stand-in runs only vanilla."""
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.spec import RunSpec

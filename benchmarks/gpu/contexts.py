@@ -60,7 +60,7 @@ of the context, or 64 of its 300 to 1700 tokens, one of several trees differs by
 
 @dataclass(frozen=True, slots=True)
 class RandomWeights:
-    """A `WeightSource` of random weights in the shape of a config, for times alone."""
+    """A `WeightSource` of random weights in the shape of a config, only for times."""
 
     name: str
     config: Mapping[str, Any]

@@ -32,7 +32,7 @@ from specbench.errors import SpecbenchError, UserError
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 MOST_MIB, MANY_MIB = 64, 62
-"""The limit of a call in MiB, and the sum from which `size` warns."""
+"""The limit of a call in MiB, and the smallest sum at which `size` warns."""
 PIECE_MIB, RESULT_MIB = 45, 15
 UNREAD = ("docs", "reports", "results/recorded", "tools/zoo")
 """Folders that the suite does not read."""

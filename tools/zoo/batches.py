@@ -1,6 +1,6 @@
 """Make batches of generated chats.
 
-Batch `i` depends on the seed and `i` alone.
+Batch `i` depends only on the seed and `i`.
 """
 
 from dataclasses import dataclass

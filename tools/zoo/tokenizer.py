@@ -1,8 +1,8 @@
 """Make the tiny models' tokenizer: byte-level BPE on the generated text, with a chat template.
 
 A turn is `<|user|>request<|assistant|>answer</s>`, and a chat starts with one `<s>`. As in other
-chat models, the template writes the `<s>` of a chat, and the post-processor that of plain text.
-Rendered text is encoded with `add_special_tokens=False`, or else it starts with two.
+chat models, the template writes the `<s>` of a chat, and the post-processor adds one to plain text.
+Rendered text is encoded with `add_special_tokens=False`. Otherwise it would start with two.
 """
 
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ FAMILIES = tuple(_SAMPLERS)
 
 
 def sample(family: str, rng: random.Random) -> Dialogue:
-    """Draw one dialogue of the family. It depends on the generator's state alone."""
+    """Draw one dialogue of the family. It depends only on the generator's state."""
     return _SAMPLERS[family][0](rng)
 
 
