@@ -1,4 +1,4 @@
-"""What a report says, and what it leaves out, if drafting is off, stops, or is not counted."""
+"""A report's notes and numbers if drafting is off, stops, or is not counted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -200,7 +200,7 @@ def test_a_mat_of_only_some_answers_is_in_no_table(has_counters: bool) -> None:
 
 
 def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
-    """A look-up method without counts had no drafts. Their number is not unknown."""
+    """In answers without counts, a look-up method made no drafts. Their number is known: 0."""
     counts: list[dict[str, Any]] = [{"num_accepted": 5}, {}]
     looking_up = measured(of_answers("ngram", counts)).pooled("ngram", 0.0)
     assert number(looking_up.mat) == pytest.approx(20 / 15)

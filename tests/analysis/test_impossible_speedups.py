@@ -1,7 +1,4 @@
-"""A server that is faster than its drafts allow is named.
-
-Honest ones are not.
-"""
+"""A server that is faster than its drafts allow is named, and honest servers are not."""
 
 from dataclasses import replace
 from unittest import mock

@@ -40,7 +40,7 @@ class FakeClock:
 class Oracle(Drafter):
     """A drafter that knows the answer.
 
-    It proposes as many right tokens as the pattern says, then wrong ones.
+    It proposes the number of right tokens that the pattern gives, then wrong ones.
     """
 
     def __init__(self, answer: Sequence[int], clock: FakeClock) -> None:

@@ -1,4 +1,4 @@
-"""What servers achieve at each load: throughput, latency, goodput and requests in flight."""
+"""The results of servers at each load: throughput, latency, goodput and requests in flight."""
 
 from collections.abc import Sequence
 from dataclasses import replace

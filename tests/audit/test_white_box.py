@@ -131,7 +131,7 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
 def test_bits_are_compared_only_if_plain_steps_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_bug: bool
 ) -> None:
-    """A product over other rows may round differently, which is no fault of the method.
+    """A product over other rows may round differently. This is not the method's fault.
 
     An error that the method makes itself is a fault.
     """

@@ -1,4 +1,4 @@
-"""What travels to a machine with a GPU: sizes, files set aside, pieces, packed results."""
+"""The transfer of files to a machine with a GPU: sizes, omitted files, pieces, packed results."""
 
 from __future__ import annotations
 

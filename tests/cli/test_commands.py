@@ -1,4 +1,4 @@
-"""How commands are listed and loaded, and what their help says."""
+"""The list of commands, their loading, and their help."""
 
 from __future__ import annotations
 

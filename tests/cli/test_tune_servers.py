@@ -1,4 +1,4 @@
-"""`specbench tune --engine`: what it prints, and the files that it writes for runs."""
+"""`specbench tune --engine`: its output, and the files that it writes for runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that `specbench tune` stored: how they are listed and removed, and where they are."""
+"""Settings that `specbench tune` stored: their list, their removal, and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two runs accept differently: an explanation shows MAT by position, context and turn."""
+"""An explanation shows MAT by position, context and turn, where two runs accept differently."""
 
 import json
 from collections import defaultdict

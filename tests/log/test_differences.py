@@ -93,7 +93,7 @@ def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
         assert differences(run_header, run_header, is_exact=is_exact) == ()
 
 
-# What compare, check, pool and merge do about a difference: refuse it, report it, or neither.
+# compare, check, pool and merge: each refuses a difference, reports it, or does neither
 WORK = "refused refused refused refused"
 CELLS = "- - refused refused"
 METHOD = "told - told refused"

@@ -182,7 +182,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
 def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     factor: float, vanilla_factor: float, *, is_found: bool
 ) -> None:
-    """If vanilla's steps are slower too, the machine is slower, which is no fault."""
+    """If vanilla's steps are slower too, the machine is slower, and the times have no fault."""
     trials = {"vanilla": 0.01, "pld": 0.015}
     factors = {"vanilla": vanilla_factor, "pld": factor}
     threads = Threads(

@@ -122,7 +122,7 @@ def measured() -> dict[str, Mapping[str, float]]:
 
 
 def limit_of(table: str, name: str) -> float:
-    """The limit in house.toml for a name, or else for any room. It is 0 if there is neither."""
+    """The limit in house.toml for a name, or else for any room. Without either, it is 0."""
     limits: dict[str, float] = HOUSE[table]
     return limits.get(name, limits.get("room", 0))
 

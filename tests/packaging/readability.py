@@ -1,6 +1,6 @@
 """Counts that warn when code becomes hard to read.
 
-They are alarms, not aims. A better count is no gain if the code is no easier to read.
+They are alarms, not aims: a better count is worth nothing if the code is not easier to read.
 """
 
 import ast

@@ -33,7 +33,7 @@ EOS = 2
 
 @dataclass(frozen=True)
 class Golden:
-    """What an official implementation gives for one prompt."""
+    """The output of an official implementation for one prompt."""
 
     id: str
     output_ids: list[int]

@@ -1,4 +1,4 @@
-"""Every format names the prompts, weights and machine behind its numbers."""
+"""Every format names the prompts, weights and machine that its numbers come from."""
 
 import pytest
 

@@ -8,11 +8,11 @@ from specbench.engine.target import Target
 from specbench.log.header import RunHeader
 
 IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
-"""Return whether this torch's Triton does not support overlapped launches."""
+"""True if this torch's Triton does not support overlapped launches."""
 
 
 def fallbacks(target: Target) -> list[str]:
-    """What a target's steps did not record, or did not compute by kernels."""
+    """The reasons why a target's steps were not recorded, or not computed by kernels."""
     execution = target.execution
     replaced = [what for what in execution.ops.fallbacks if not (IS_OLD and what == NO_OVERLAP)]
     reasons = [target.unfused_reason, *replaced, *execution.failures]

@@ -70,7 +70,7 @@ def _disguised(random: Random, folder: Path) -> None:
     names = [random.choice(("first", source)), "copy"]
     random.shuffle(names)
     said = _merge(folder, *names)
-    # A pass alone may also be refused because its number is beyond the repeats of its header.
+    # A single pass may also be refused because its number is beyond the repeats of its header.
     assert TWICE in said or "but the run has" in said, said or "it was merged"
 
 

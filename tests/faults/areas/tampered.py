@@ -15,7 +15,7 @@ from tests.judge.test_tampering import CHANGES, audited, expected_verdict, tampe
 TRIES = 300
 UNKNOWN = "cannot be known"
 FOUND = ("found", "found with the audit")
-"""Verdicts on a change that shows in the records alone, or in the hash that an audit kept."""
+"""Verdicts on a change that shows in the records, or in the hash that an audit kept."""
 IN_LINES = [name for name, change in CHANGES.items() if callable(change)]
 IN_HEADER = [name for name, change in CHANGES.items() if not callable(change)]
 

@@ -1,4 +1,4 @@
-"""What engines report on the drafts of an answer: their lengths, and the accepted tokens."""
+"""Engines' reports on the drafts of an answer: their lengths, and the accepted tokens."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A server's memory and energy in a block: what is subtracted, and what makes them unknown."""
+"""A server's memory and energy in a block: subtracted amounts, and reasons for unknown values."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
