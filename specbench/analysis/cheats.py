@@ -74,8 +74,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # Seconds of completions by an outer clock / by their own times. A trace of the draft trees
         # is recorded after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        # Steps per token in later passes / in the first one. If a method's drafts depend on the
-        # prompt alone, steps of equal answers are compared without a test (`fewer_steps`).
+        # Steps per token in later passes / in the first one. If a method's drafts depend only on
+        # the prompt, steps of equal answers are compared without a test (`fewer_steps`).
         "remembered_answers": claimed(later_passes(counted)) | fewer_steps(table.records, header),
         # steps per token of requests that vanilla answered before / of the others
         "known_answers": known_answers(first_pass),

@@ -40,8 +40,8 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
 
     A warning needs LEAST_DRAFTS drafts of a method at a temperature, of which less than
     LEAST_ACCEPTING have an accepted token. If no token at all was accepted, fewer are enough. One
-    draft is enough if a server's counters count it. For a method that drafts with trained weights
-    alone, LEAST_TRAINED_DRAFTS drafts in the first answers to LEAST_REQUESTS requests are enough.
+    draft is enough if a server's counters count it. For a method that drafts only with trained
+    weights, LEAST_TRAINED_DRAFTS drafts in the first answers to LEAST_REQUESTS requests are enough.
     """
     # (method, temperature) -> drafts in the steps of `records`, and (below) drafts that servers
     # counted. Answers of servers list no trees, so their methods have 0 here.

@@ -21,7 +21,7 @@ class InFlight:
     """The largest number at any time."""
 
     least_most: int = 0
-    """Each block has a largest number. This is the smallest of these."""
+    """The largest number in a block, for the block where it is smallest."""
 
 
 NONE_IN_FLIGHT = InFlight()

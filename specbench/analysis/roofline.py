@@ -130,7 +130,7 @@ def read_roofline(
         return NO_BANDWIDTH
     # A step of a mixture of experts does not read all weights of the target.
     target_bytes = header.target_bytes - header.unread_bytes
-    no_bound = None  # why the bandwidth sets no bound; None if it does
+    no_bound = None  # the reason if the bandwidth sets no bound
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
         no_bound = IN_CACHE
     elif header.is_mixture_of_experts and not header.unread_bytes:

@@ -47,7 +47,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
         return NO_COUNTS
-    # None if the counters cover these requests alone
+    # None if the counters cover only these requests
     if problem := _counters_problem(counting_blocks):
         return problem
     # Without the first token of each request, which the prefill emits.
@@ -75,7 +75,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
-    # None if the counters cover these requests alone
+    # None if the counters cover only these requests
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem

@@ -60,7 +60,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     drafter (`subject.drafter`) has seen any prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
-    drafters = (subject.drafter, subject.build())  # one that has seen the prompts, and a fresh one
+    # The first drafter has seen the prompts, and the second has not.
+    drafters = (subject.drafter, subject.build())
     num_fewer = sum(  # repeated prompts that take fewer steps than the first time
         _num_steps(subject, drafter, prompt) < num_first_steps
         for drafter in drafters

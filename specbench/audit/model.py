@@ -142,7 +142,7 @@ class RunModel:
         return self._backend.drafters[method]
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
-        """The tokens with which a method completes a request."""
+        """The tokens of a method's completion of a request."""
         return self._backend.complete(method, request).token_ids
 
     def sampling(self, temperature: float) -> Sampling:

@@ -27,7 +27,7 @@ _OTHER_OPTIONS = {
     "--datasets": "--dataset",
     "--temp": "--temperature",
 }
-"""Our options for the options of other programs."""
+"""Options of other programs -> our options."""
 
 
 def refuse_other_options(command: str, options: Collection[str], words: Sequence[str]) -> None:

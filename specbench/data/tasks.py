@@ -68,7 +68,7 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     default_limit: int | None = None
     """Number of rows to take without `--limit`, or None for all."""
     placeholder: str | None = None
-    """The beginning of turns that only stand for a text. Rows with such a turn are left out."""
+    """The beginning of turns that are placeholders. Rows with such a turn are left out."""
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):
@@ -195,7 +195,7 @@ def _tasks_by_name() -> dict[str, tuple[Task, ...]]:
 
 
 def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
-    """Return the named tasks in this order, without duplicates. A suite is all its sub-tasks.
+    """Return the named tasks in this order, without duplicates. A suite means all its sub-tasks.
 
     A name may also be the path of a card's file. Its prompts may be beside it, as NAME.jsonl.
     """

@@ -68,7 +68,7 @@ class Explanation:
     product: Product
     step_unit: str = "s"
     """Unit of the two lines under cost: "s" or `READINGS`. It is empty if the steps of the sides
-    can be compared in neither.
+    cannot be compared in either unit.
     """
     settings: Sequence[Setting] = ()
     """Settings that differ and can change a factor."""

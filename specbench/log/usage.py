@@ -99,7 +99,7 @@ class GpuUse(Struct, frozen=True):
 
 
 class MethodEnergy(Struct, frozen=True, omit_defaults=True):
-    """Energy of a method while it alone repeated the run's prompts."""
+    """Energy of a method that repeated the run's prompts while no other method ran."""
 
     method: str
     """Method with the options that were given."""

@@ -78,7 +78,7 @@ def _common_start(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...
 
 
 def read_openings(path: Path) -> list[str]:
-    """Read the beginnings of requests, one per line. A `\\n` in it stands for a new line.
+    """Read the beginnings of requests, one per line. A `\\n` in a line stands for a line break.
 
     Raises:
         CheckpointError: the file cannot be read or is empty.

@@ -56,7 +56,7 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     """Replay a method that always drafts the best path of its candidates.
 
     The best path has the most tokens with which the answer continues. The draft of a step is the
-    root with this path alone. No tree of the recorded candidates would have more accepted tokens.
+    root with only this path. No tree of the recorded candidates would have more accepted tokens.
 
     Args:
         profile: has the candidates of the method's trees.

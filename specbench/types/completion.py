@@ -144,7 +144,7 @@ class Completion:
     phases: Phases | None = None
     """Seconds of the decode steps by phase."""
     peak_memory_bytes: int | None = None
-    """Peak memory of the device for the target, its cache and this method alone."""
+    """Peak memory of the device for the target, its cache and only this method."""
     energy_j: float | None = None
     """Energy of the whole card in joules."""
     trace: tuple[TracedStep, ...] = ()

@@ -1,4 +1,4 @@
-"""Sign test: is one side of paired differences worse more often than the other?"""
+"""Test if one side of pairs is worse more often than the other (sign test)."""
 
 
 def sign_test(num_worse: int, num_better: int) -> float:

@@ -33,7 +33,7 @@ LEAST_PART = 2**15
 
 
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
-    """The number of parts for which a product is fastest. With few rows on a CPU: one per thread.
+    """The number of parts of a product. With few rows on a CPU: at most one per thread.
 
     BLAS on a CPU uses one core for a single row, and distributes few rows badly.
     """

@@ -74,7 +74,7 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     columns: dict[str, Column]
     """Columns of published tables or of answers, by name."""
     arithmetic: str = "not known"
-    """The arithmetic with which the publisher computes printed numbers."""
+    """The publisher's arithmetic for printed numbers."""
     counting: str = "as the file has them"
     """The counting rule of the answers."""
     lacks: tuple[str, ...] = ()

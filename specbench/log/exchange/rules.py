@@ -43,7 +43,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         (answer, base) for answer, base in pairs if answer.text and answer.text == base.text
     ]
     if equal_pairs:
-        # How many more tokens the method counts than the baseline -> number of answers.
+        # (the method's count of tokens - the baseline's) -> number of answers
         excess = Counter(answer.num_tokens - base.num_tokens for answer, base in equal_pairs)
         counts = ", ".join(
             f"{_more(difference)} in {num_answers}"

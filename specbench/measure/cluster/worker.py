@@ -77,7 +77,7 @@ class Worker:
             raise error.at(address) from error  # names the machine in the message
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
-        # Hardware and versions, with the driver's environment variables alone (`_shared`): Ray's
+        # Hardware and versions, with only the driver's environment variables (`_shared`): Ray's
         # own, such as its choice of GPUs, differ by worker.
         self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
         # The setup's warnings, and one if other work keeps the processor busy (else None).

@@ -2,7 +2,7 @@
 
 `python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open. When
 it is closed, by that program or by the system after the program was killed, everything that was
-started is ended. This script is run alone, so it imports nothing from the package.
+started is ended. This script runs by itself, so it imports nothing from the package.
 """
 
 import contextlib
