@@ -57,7 +57,7 @@ def record(
     accept_lengths: Sequence[int] = (1, 1, 1),
     token_ids: Sequence[int] | None = None,
 ) -> Record:
-    """A finished record. Without `token_ids`, it has as many tokens as its accept lengths imply."""
+    """A finished record. Without `token_ids`, its accept lengths give the number of tokens."""
     return Record(
         key=RecordKey(method, temperature, task, f"{task}/{sample}", turn, repeat),
         status="ok",

@@ -55,7 +55,7 @@ def unchanged(answer: Answer) -> Answer:
 
 
 def of(method: str, change: Change) -> Change:
-    """The change, applied to the answers of this method alone."""
+    """The change, applied only to the answers of this method."""
     return lambda answer: change(answer) if answer.method == method else answer
 
 

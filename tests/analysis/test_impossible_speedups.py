@@ -102,7 +102,7 @@ def test_a_method_with_few_drafts_may_gain_by_drift(
 
 @pytest.mark.slow
 def test_honest_methods_at_their_bound_are_never_named() -> None:
-    """Their steps cost no more than plain steps, as if the method drafted nothing."""
+    """The methods' steps cost no more than plain steps, as if nothing were drafted."""
     for seed in range(60):
         metrics = measure(served_run(MAT, seed=seed), Bootstrap(100))
         assert not any(warning.key == "impossible_speedup" for warning in metrics.warnings)

@@ -46,7 +46,7 @@ def small(**seconds: float) -> Run:
 
 
 def of_pld(*records: Record) -> Run:
-    """A run of PLD alone, on GSM8K."""
+    """A run of only PLD, on GSM8K."""
     return make_run(records, header(["pld"], ("gsm8k",)))
 
 

@@ -304,7 +304,7 @@ def sentence_of(explanation: Explanation) -> str:
 
 
 def test_a_factor_that_no_changed_setting_affects_has_no_cause() -> None:
-    explanation = explained(cheaper(spec__values__history="own"))  # moves MAT alone
+    explanation = explained(cheaper(spec__values__history="own"))  # changes only MAT
     assert explanation.is_without_cause(COST)
     assert "without a cause" in sentence_of(explanation)
     text = printed(partial(print_explanation, explained_document([explanation])))

@@ -1,4 +1,4 @@
-"""The energy of methods that repeat the prompts alone, from a counter with ticks of 40 J."""
+"""The energy of each method while only it repeats prompts, from a counter with ticks of 40 J."""
 
 from collections.abc import Callable
 from itertools import groupby

@@ -66,9 +66,7 @@ def test_an_ended_run_reports_a_missed_goal() -> None:
     assert ended.num_records == len(run.records)
     assert ended.warnings == run.header.warnings
     missed = finished_header(until(0.0001, run), run.records)
-    (warning,) = finished_header(
-        missed, run.records
-    ).warnings  # as for a resumed run, which ends again
+    (warning,) = finished_header(missed, run.records).warnings  # a resumed run ends a second time
     assert warning.startswith("The goal of --until-ci was not reached: pass 4: ± ")
 
 

@@ -65,7 +65,7 @@ def test_the_output_layer_that_is_used_is_reported(target: Target, tmp_path: Pat
 def test_a_head_with_maps_to_themselves_may_lack_an_output_layer(
     target: Target, tmp_path: Path
 ) -> None:
-    """It drafts the same as with a copy of the target's."""
+    """The head drafts the same as with a copy of the target's."""
     vocab_size = target.vocab_size
 
     def drafted(name: str, change: Change) -> list[int]:

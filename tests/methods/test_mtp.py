@@ -1,6 +1,6 @@
 """MTP: the target's own prediction layer reads its final hidden states.
 
-LayerSkip: a draft has the tokens that the target's first layers alone would generate.
+LayerSkip: a draft has the tokens that a model of the target's first layers would generate.
 """
 
 import copy

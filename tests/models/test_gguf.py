@@ -150,7 +150,7 @@ def test_the_known_model_is_found_in_an_installed_wheel(
     card = known_models()["smollm2-135m"]
     package, _, name = card.wheel.partition("/")
     (tmp_path / package).mkdir()
-    (tmp_path / package / "__init__.py").touch()  # it comes before an installed wheel
+    (tmp_path / package / "__init__.py").touch()  # found before an installed wheel
     write_gguf(tmp_path / package / name)
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = resolve_model(card, offline=True)

@@ -83,7 +83,7 @@ def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Ite
         begun = [prefix + text for prefix in prefixes if prefix]
         named = [n for n in begun if not (_module_of(n, modules) or "").endswith(".__init__")]
         for name in (text, *named):
-            # A package alone may be the name of a group of entry points.
+            # The name of a package may also be that of a group of entry points.
             if f"{name}.__init__" not in modules and name.startswith("specbench."):
                 yield name
 

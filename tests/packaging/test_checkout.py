@@ -22,7 +22,7 @@ def test_a_checkout_runs_without_being_installed(place: str, tmp_path: Path) -> 
 
 
 def test_our_folder_never_hides_the_datasets_library() -> None:
-    """It stays visible with the root as the working folder, and with the root on the path."""
+    """The library is found with the root as the working folder, and with the root on the path."""
     code = "from importlib.util import find_spec; print(find_spec('datasets').origin)"
     library = Path(python(code, ROOT, path=[ROOT]))
     assert library.name == "__init__.py"

@@ -88,7 +88,7 @@ def test_the_tokens_of_every_step_match_the_official_code(name: str) -> None:
         assert our_ids[:count] == official_ids[:count], golden.id
         steps, official = official_steps(done), golden.accept_lengths
         count = min(len(steps), len(official))
-        if EOS in golden.output_ids or EOS in done.token_ids:  # it cuts the last step
+        if EOS in golden.output_ids or EOS in done.token_ids:  # EOS cuts the last step
             count -= 1
         assert steps[:count] == official[:count], golden.id
         # Our bonus token may be the end token one step before it is their step's first token.

@@ -28,7 +28,7 @@ def pair_answers(
     vanilla: Mapping[RequestKey, Answer] | None,
     arithmetic: Arithmetic = "tasks",
 ) -> AnswerPairs:
-    """The requests that both a method and vanilla answered, or the method's if there is no
+    """The requests that a method and vanilla answered, or the method's if there is no
     baseline.
     """
     requests = [key for key in method if vanilla is None or key in vanilla]

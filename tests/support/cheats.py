@@ -126,7 +126,7 @@ class DecodesInBuild(Remembers):
     def __init__(
         self, target: Target, prompts: Sequence[tuple[int, ...]], seconds: float = 0.0
     ) -> None:
-        time.sleep(seconds)  # as if there were more prompts
+        time.sleep(seconds)  # stands for more prompts
         super().__init__({})
         for prompt in prompts:
             done = decode(target, Plain(), Request(prompt, BUDGET))

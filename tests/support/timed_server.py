@@ -1,7 +1,7 @@
 """A server like vLLM with EAGLE-3. Its answers come at exact times and have known counts.
 
 The first token comes `first_s` after the request, and the tokens of step k at `first_s` plus k
-times `step_s`. The accepted tokens of each step follow from the prompt alone.
+times `step_s`. The accepted tokens of each step follow only from the prompt.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ DRAWN = "eagle2:depth=2,top_k=3", "medusa", "hydra", "pld"
 
 
 def second_best(self: Sampler, probs: Tensor) -> Tensor:
-    """The "drawn" token depends on the distribution alone. It is the best token, or the second."""
+    """The "drawn" token depends only on the distribution. It is the best token, or the second."""
     best, second = probs.topk(2).indices.unbind(1)
     return torch.where(best % 8 == 0, second, best)
 

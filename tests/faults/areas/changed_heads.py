@@ -1,6 +1,7 @@
-"""Attacks with several changes to a draft head. Each is refused or reported as it would be alone.
+"""Attacks with several changes to a draft head.
 
-A head that is not refused drafts as the unchanged head does.
+Each change is refused or reported as if it were the only one. A head that is not refused drafts as
+the unchanged head does.
 """
 
 import json

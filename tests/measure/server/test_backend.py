@@ -216,8 +216,8 @@ def test_a_bad_answer_becomes_a_failed_record(stub: Stub, reason: str) -> None:
         (Counts(2, 8, 3, (3,)), 0, "2 steps accepted 3 tokens, but the list of steps has 1 with 3"),
         (Counts(1, 8, 2, (3,)), 0, "1 steps accepted 2 tokens, but the list of steps has 1 with 3"),
         (Counts(1, 8, 8, (8,)), 0, ""),  # some are beyond the end of the answer
-        (Counts(None, 8, 3, (3,)), 0, ""),  # the number of steps is in the list alone
-        (Counts(1, 8, None, (3,)), 0, ""),  # and so is the number of accepted tokens
+        (Counts(None, 8, 3, (3,)), 0, ""),  # only the list has the number of steps
+        (Counts(1, 8, None, (3,)), 0, ""),  # only the list has accepted tokens
         (Counts(num_drafted=48, num_accepted=20), 48, ""),
         (Counts(accepted_per_step=(600, 2)), 0, ""),
         (Counts(accepted_per_step=(600, 600)), 0, "1200 tokens were accepted of at most 1028"),

@@ -55,7 +55,7 @@ def test_another_label_may_draft_and_a_vanilla_that_never_drafts_may_stay() -> N
 @pytest.mark.parametrize("label", ["vanilla", "eagle3"])
 def test_swapped_addresses_are_refused_before_a_run(engine: str, label: str) -> None:
     drafting = Stub(engine, accepted_per_step=(1, 0))
-    if engine == "plain":  # its answers do not show drafts
+    if engine == "plain":  # answers of this engine do not show drafts
         drafting.counters = dict(NO_DRAFTS)
     with serving(drafting):
         spec = RunSpec("tiny", backend="server", urls=(drafting.root,), labels=(label,))

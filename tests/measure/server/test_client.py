@@ -81,7 +81,7 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
 
 
 def test_tensorrt_llm_is_not_taken_for_vllm_by_its_version() -> None:
-    """Both give their version at the same path. TensorRT-LLM takes tokens and sends text."""
+    """Both engines give their version at one path. TensorRT-LLM takes tokens and sends text."""
     with serving(Stub("trtllm")) as stub:
         server, answer = find(stub), complete(stub)
     assert (server.header.protocol, server.header.software) == ("completions", "TensorRT-LLM 1.4.0")

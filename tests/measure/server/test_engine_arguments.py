@@ -69,5 +69,5 @@ def test_flags_of_speculation_are_methods(engine: str, flag: str) -> None:
 )
 def test_other_arguments_pass(engine: str, words: tuple[str, ...]) -> None:
     check_engine_args(load_engine(engine), words, OWN_WORDS)
-    with pytest.raises(UserError, match="specbench sets --port itself"):  # also after others
+    with pytest.raises(UserError, match="specbench sets --port itself"):  # after other words
         check_engine_args(load_engine(engine), (*words, "--port"), OWN_WORDS)

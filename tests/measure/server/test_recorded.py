@@ -131,4 +131,4 @@ def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text() -> None:
     with pytest.raises(RequestFailed, match="counted"):
         read(sent, len(ids) + 1)
     with pytest.raises(RequestFailed, match="counted"):
-        read((*sent[:-2], ids[0], ids[-1]), len(ids))  # it is not part of the text
+        read((*sent[:-2], ids[0], ids[-1]), len(ids))  # a token that the text does not have there
