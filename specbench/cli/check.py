@@ -29,7 +29,7 @@ def check(
         typer.Option(
             metavar="RUN",
             help="The run to check against; several (--baseline A B C) also measure run-to-run "
-            "noise [default: check the files alone]",
+            "noise [default: check only the files]",
             parser=_baseline,
             autocompletion=complete_runs,
         ),
@@ -55,7 +55,7 @@ def check(
     allowed = Allowed(**values)
     if baseline:
         if leaderboard:
-            raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
+            raise UserError("--leaderboard checks only files.", "Leave out --baseline.")
         kind = "specbench check"
         first, *others = run  # B and C of `--baseline A B C` are arguments
         baselines = [read_run(path) for path in (*baseline, *others)]

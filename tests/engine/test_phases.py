@@ -59,7 +59,7 @@ def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
     steps = float(len(done.steps))
     # The first draft begins before the reading of the clock that ends the drafter's prefill.
     assert done.phases == Phases(steps + 1, steps, steps, steps)
-    # The last lap ends at the last reading but one, and the first begins at the prefill's end.
+    # The first lap begins at the prefill's end, and the last ends at the second-to-last reading.
     assert done.decode_s == sum(astuple(done.phases)) + 2
 
 

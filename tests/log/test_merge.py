@@ -24,7 +24,7 @@ from tests.support.refusals import error_with
 from tests.support.texts import assert_in
 
 WHOLE = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
-"""A run of all six samples, of which the other runs are parts."""
+"""A run of all six samples. The other runs are parts of it."""
 
 
 def stored(run: Run, name: str, **changes: object) -> Run:

@@ -97,7 +97,7 @@ def two_models() -> list[Run]:
 def with_phases() -> Run:
     """A run that measured the phases of its steps, on a machine whose bandwidth is known.
 
-    Vanilla's step takes 2.5 ms, of which reading its weights would take 1 ms.
+    Vanilla's step takes 2.5 ms. Reading its weights would take 1 ms of these.
     """
     run = full_run(("vanilla", "pld", "eagle2", "eagle3"), ("mt_bench", "gsm8k"), roofline=ROOFLINE)
 

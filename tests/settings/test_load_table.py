@@ -46,7 +46,7 @@ def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> 
 
 
 def drawn(seed: int) -> LoadTable:
-    """A table with one to six numbers, of which any may be 0."""
+    """A table with one to six numbers. Any of them may be 0."""
     generator = random.Random(seed)
     num_starts = generator.randint(0, 5)
     starts = sorted(generator.sample(range(2, 250), num_starts))

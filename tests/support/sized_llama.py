@@ -12,7 +12,7 @@ from tests.support.stub_server import Stub
 
 @dataclass
 class SizedLlama(Stub):
-    """llama.cpp, whose number of drafted tokens follows the request, is fixed, or is not sent."""
+    """A llama.cpp whose number of drafted tokens follows the request, is fixed, or is not sent."""
 
     engine: str = "llamacpp"
     drafted: str = "follows"

@@ -8,5 +8,5 @@ WORK: dict[str, Any] = {"tasks": "gsm8k", "limit": 2, "dtype": "float32", "threa
 
 
 def time_few_rows(patch: pytest.MonkeyPatch) -> None:
-    """Let a cost curve have fewer numbers of rows, in tests in which times do not matter."""
+    """Let a cost curve have fewer numbers of rows, in tests that do not depend on times."""
     patch.setattr(grids, "STEP_ROWS", (1, 2, 4, 8, 16, 32, 65))

@@ -15,7 +15,7 @@ from tests.methods.test_changed_heads import CASES, Case, a_head, drafted, uncha
 
 TRIES = 200
 APART = [case for case in CASES.values() if IDS not in json.dumps(dict(case.config), default=str)]
-"""Changes that mean the same whatever else is changed."""
+"""Changes whose meaning does not depend on other changes."""
 SOUND = Case().tensors
 
 

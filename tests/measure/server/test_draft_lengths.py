@@ -32,7 +32,7 @@ def serving_of(protocol: StreamProtocol, *events: Mapping[str, Any]) -> Serving:
 
 
 def from_vllm(**counts: Any) -> Serving:
-    """The figures of an answer for which vLLM reports these counts."""
+    """The figures of an answer with these counts from vLLM."""
     choice = {"index": 0, "text": "x", "token_ids": IDS, "finish_reason": "stop"}
     return serving_of(
         completions(),
@@ -42,7 +42,7 @@ def from_vllm(**counts: Any) -> Serving:
 
 
 def from_sglang(**counts: Any) -> Serving:
-    """The figures of an answer for which SGLang reports these counts."""
+    """The figures of an answer with these counts from SGLang."""
     meta = {"completion_tokens": len(IDS), "finish_reason": {"type": "stop"}, **counts}
     event = {"text": "x", "output_ids": IDS, "meta_info": meta}
     return serving_of(load_engine("sglang").protocol or completions(), event)
