@@ -19,7 +19,7 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
     """Send every request to a server, ask for short answers, and note the drafts that it made.
 
     The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
-    run's largest --concurrency, or 1 if requests come only at a rate. The others are sent singly.
+    run's largest --concurrency, or 1 if requests come only at a rate. The rest are sent one by one.
     `server.num_untimed_drafts` gets the number of drafts (or draft tokens) that the server counted
     in the warm-up and in the short answer to `find_server`. At the end, the server's counters are
     up to date, and `server.is_warm` is set. Requests that fail are ignored.
