@@ -58,7 +58,7 @@ LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A factor of the ratio subject / reference, or of only the subject's speedup."""
+    """A factor of the ratio subject / reference, or of the subject's own speedup."""
 
     name: str
     subject: float
