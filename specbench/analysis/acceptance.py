@@ -85,15 +85,16 @@ def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> I
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
-    """Compute the acceptance at each depth, down to the last at which a step accepted a token.
+    """Compute the acceptance at each depth, down to the last one at which a step accepted a token.
 
-    The result is empty if no step accepted a draft token. The conditional share is a share of the
-    steps that came to a depth and have a known outcome there. The unconditional one is a share of
-    all steps.
+    The result is empty if no step accepted a draft token. Both shares are shares of steps that
+    accepted a draft token at a depth: the conditional one among the steps that came to the depth
+    and have a known outcome there, the unconditional one among all steps.
 
     Args:
-        counts: numbers of steps [clusters, longest + 1]. A cluster has all answers to a sample, or
-            to samples with the same prompt. Column a of `counts.steps` counts the steps that
+        counts: numbers of steps [clusters, longest + 1]; `longest` is the largest number of tokens
+            that a step emitted. A cluster has all answers to a sample, or to samples with the same
+            prompt. Column a of `counts.steps` counts the steps that
             emitted a tokens; column a of `counts.cut` counts those among them whose outcome at
             depth a is unknown.
         draws: resamples the clusters, for intervals. None for no intervals.
@@ -104,14 +105,14 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # unknown, if the step is cut). So a step came to depth d if it emitted at least d tokens, and
     # accepted a draft token at depth d if it emitted at least d + 1.
     depths = np.arange(1, at_least.shape[1] - 1)  # depth 1: the first draft token
-    accepted_anywhere = at_least[:, depths + 1]  # numbers of steps [clusters, all depths]
+    accepted_at_all_depths = at_least[:, depths + 1]  # numbers of steps [clusters, all depths]
     # Numbers of steps fall with the depth, so the depths with accepted tokens come first.
-    num_depths = int((accepted_anywhere.sum(0) > 0).sum())
+    num_depths = int((accepted_at_all_depths.sum(0) > 0).sum())
     if not num_depths:
         return ()
     # Numbers of steps that accepted a draft token at a depth, and of steps that came to the depth
     # and have a known outcome there. Each is [clusters, depths].
-    steps_accepted = accepted_anywhere[:, :num_depths]
+    steps_accepted = accepted_at_all_depths[:, :num_depths]
     steps_reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
     num_reached = steps_reached.sum(0)  # [depths]

@@ -30,12 +30,13 @@ NONE_IN_FLIGHT = InFlight()
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
     """Compute the mean and the largest number of requests that a server worked on at once.
 
-    Both come from the starts and ends of the answers (`done`, the completed records). A block is a
+    They are computed from the starts and ends of the answers (`done`, the completed records) and
+    the durations of blocks. `least_most` is the smallest maximum of a block. A block is a
     group of requests of one method, temperature, task, pass and load that the server completed
     together. Interrupted blocks are left out. If no block is left, all numbers are 0.
     """
-    # An interrupted block has several parts with one key. In later parts `num_before` counts the
-    # requests that were done before.
+    # An interrupted block has several parts that share a key. In later parts `num_before` counts
+    # the requests that were done before.
     interrupted_keys = {block_key(block) for block in blocks if block.num_before}
     # Seconds of each uninterrupted block.
     duration_of_block = {

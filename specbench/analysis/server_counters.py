@@ -61,21 +61,21 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     """Compute 1 + accepted draft tokens / drafts, as engines define MAT.
 
-    The counts come from the answers (`done`, the completed records). If no answer has a draft by
-    its own counts, they come from the server's counters. A block is a group of requests that the
-    server completed together, with the increase of its counters. The result is missing without
-    drafts, or if the counters include other or failed requests.
+    The counts are those that came with the answers (`done`, the completed records). If these have
+    no drafts, the server's counters are used, unless they include other or failed requests. A block
+    is a group of requests that the server completed together, with the increase of its counters.
+    The result is missing if there are no drafts, or no counters to use.
     """
-    # the server's numbers for each answer with drafts
-    drafted_answers = [
+    # the counts that came with each answer that has drafts
+    drafting_answers = [
         record.serving for record in done if record.serving and record.serving.num_drafts
     ]
-    num_drafts = sum(answer.num_drafts or 0 for answer in drafted_answers)
-    num_accepted = float(sum(answer.num_accepted or 0 for answer in drafted_answers))
+    num_drafts = sum(answer.num_drafts or 0 for answer in drafting_answers)
+    num_accepted = float(sum(answer.num_accepted or 0 for answer in drafting_answers))
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
-    # None if the counters cover only these requests
+    # None if the counters cover only these requests, or count no drafts
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem

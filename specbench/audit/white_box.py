@@ -225,9 +225,9 @@ class _Tester:
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
         """Draw new answers to recorded prompts until there are enough, and add them to `answers`.
 
-        Each answer has a seed of its own, although the records of several passes have the same
-        prompt. No other method uses it. The answers do not end at an end token, and have at most
-        LONGEST tokens.
+        The answers are drawn at `answers.level`, which replaces the run's temperature. Each has a
+        seed of its own, also if the records of several passes share a prompt, and no other method
+        uses this seed. The answers do not end at an end token, and have at most LONGEST tokens.
         """
         run_sampling = self._model.sampling(answers.temperature)
         sampling = replace(run_sampling, temperature=answers.level)

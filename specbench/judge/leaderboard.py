@@ -26,8 +26,7 @@ _SLOWING = ("phases", "trace", "check_drafts")
 def find_exclusions(
     header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
 ) -> Iterator[str]:
-    """A sentence for each reason that keeps a run off the leaderboard. There is none if it may
-    enter.
+    """Yield a sentence for each reason that keeps a run off the leaderboard.
 
     The reasons lie in the run's model and prompts, its answers, its machine, or its audit.
     """

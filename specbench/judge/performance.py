@@ -113,22 +113,22 @@ def check_performance(
 ) -> Iterator[Check]:
     """Check MAT and, with `has_speed`, speed, for each task and the mean of the tasks.
 
-    There is a comparison for each load. The tests of all loads are judged together. A MAT that
-    rose has another check only if it rose too much. One baseline does not show how far runs differ
-    on a machine. The allowed change has to cover that.
+    There is a comparison for each load. The tests of all loads are judged together. Each MAT is
+    also tested for a rise, which yields a check only if the rise is too large. A single baseline
+    does not show how far runs differ on a machine, so the allowed change has to cover that.
 
-    A number is skipped if it is missing. It is also skipped if it does not fail, but its test is
-    too weak to find ten times the allowed change, or 20 % if that is more.
+    A check is skipped if its number is missing. It is also skipped if it does not fail, but its
+    test is too weak to find a change of ten times the allowed one or of 20 %, whichever is larger.
     """
     tests = [
         test
         for comparison in comparisons
         for test in _number_tests(comparison, allowed, has_speed=has_speed)
     ]
-    # None if there is nothing to test, or if there are too few samples
+    # index of a test -> p-value, or None if there is nothing to test or too few samples
     p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
-    level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for the number of tests
+    level = GATE_ALPHA / max(1, num_tested)  # Bonferroni: the level of a single test
     for test_index, p_value in holm(p_values).items():  # corrected
         test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA

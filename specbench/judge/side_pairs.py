@@ -55,17 +55,19 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
 def pair_keys(
     runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """The parts of one or two runs to explain. Each has a method, a temperature and a load per run.
+    """Yield what to explain in one run, or in two runs that are compared: a tuple with a key for
+    each run. A key is a method, a temperature and a load.
 
-    There is a part for each temperature and method that the runs share. If they share no
-    temperature but each has only one, these two are paired. Without a pair of temperatures or
-    methods there is no part.
+    There is a tuple for each temperature and method that the runs share. If they share no
+    temperature but each has only one, these two are paired. If no temperatures or no methods can be
+    paired, nothing is yielded.
 
     Args:
         runs: the runs, each at one load.
         loads: the load of each run.
         methods: the chosen method of each run, spelled as in records. None stands for all methods
-            that the runs share by their labels (see `_by_label`).
+            that the runs share by label. A label is a method's name, with its options only if the
+            run has several methods of this name.
 
     Raises:
         UserError: a run has no measured answer of the method chosen for it.

@@ -310,15 +310,17 @@ def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    """Yield the pool's warnings: those of each run, one if other programs used the processor, and
-    one for each difference from the first run that may change times. `header.cpu` is None if not
-    sampled. A run on servers has no warning about other programs, since the servers are among them.
+    """Yield the pool's warnings: those of each run, then warnings about each later run. These say
+    if other programs used its processor, and how it differs from the first run in ways that may
+    change times. A run on servers has no warning about other programs: the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings
-    for header in other_headers:  # not for the first run, whose `cpu` the pool's header keeps
+    # The pool's header has the first run's `cpu`, which the report warns about.
+    for header in other_headers:
+        # `cpu` is None if the use of the processor was not sampled.
         if header.cpu and not header.servers and header.cpu.others_warning:
             yield f"{header.id}: {header.cpu.others_warning}"
-        for sentence in in_words(POOL.cautions(first_header, header), first_header, header):
-            yield f"Pooled runs differ in {sentence}."
+        for difference in in_words(POOL.cautions(first_header, header), first_header, header):
+            yield f"Pooled runs differ in {difference}."

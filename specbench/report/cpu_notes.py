@@ -29,7 +29,7 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
         reason = reason_by_name.get(method.partition(":")[0])
         if not reason:
             continue
-        # the steps of all tasks; `mat` and `relative` may be missing
+        # the cost of a step, over all tasks; `mat` and `relative` may be missing
         cost = run.cost(method, temperature)
         slow_by_design.append(
             {

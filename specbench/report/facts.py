@@ -159,14 +159,14 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 def prompt_offsets(run: RunMetrics) -> list[Numbers]:
     """Return the differences between the servers' and our token counts of the same prompts.
 
-    There is an entry for each method on a server at each temperature. `offset` is the server's
-    count of a prompt's tokens - our count. It is a text with the smallest and the largest
-    difference of all prompts, such as "-1 to +12", or "+12" if the two are equal. Servers without a
-    difference or a count are left out.
+    There is an entry for each method on a server at each temperature. A difference is the server's
+    count of a prompt's tokens minus ours. `offset` gives the smallest and the largest difference of
+    all prompts as text, such as "-1 to +12", or "+12" if the two are equal. Servers that do not
+    count, or count as we do, are left out.
     """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        # One or two numbers of tokens, which are 0 without a count.
+        # The smallest and the largest difference, once if they are equal. 0 without a count.
         distinct_ends = dict.fromkeys((server.prompts.least_offset, server.prompts.most_offset))
         ends_as_texts = [f"{offset:+,}" if offset else "0" for offset in distinct_ends]
         if ends_as_texts != ["0"]:

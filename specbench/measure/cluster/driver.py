@@ -139,7 +139,7 @@ class ClusterBackend:
 
         Raises:
             SpecbenchError: a worker refuses the model, the cluster fails, or no worker is left and
-                none came back in time.
+                none comes back in time.
         """
         # A job is a sample with missing records; `repeat` is the number of its pass.
         for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
@@ -147,7 +147,7 @@ class ClusterBackend:
             while self._waiting or self._is_working:
                 while self._idle and self._waiting:
                     self._submit(self._idle.popleft(), self._waiting.popleft())  # worker, job
-                for record in self._next_records():  # waits for the next call that ends
+                for record in self._next_records():  # waits until a job ends
                     self._log.append(record)
                     self._progress.sample_finished(record)
                     yield record

@@ -124,7 +124,8 @@ class EngineSetup(EngineParts):
 
     def _warnings(self) -> list[str]:
         """Warnings about files, the template, a stand-in, several GPUs and float16."""
-        # A sentence about an index (a list of weight files) that is not read; else empty.
+        # Says that an index (a list of weight files) of the target is not read; empty if none is.
+        # `_unread_indexes` has such sentences about the drafters' files.
         files_note = find_weights(self.path).note
         warnings = [files_note, *self._unread_indexes(), *self.codec.warnings]
         if self.stand_in:
