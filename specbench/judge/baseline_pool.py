@@ -105,10 +105,10 @@ def check_speeds(
     rule = _SpeedRule(max_slowdown, GATE_ALPHA / (num_checks * num_loads))  # Bonferroni
     changes = change_table.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
-    checked_key, against = cells[0], "than in the baselines"  # of the last check
+    checked_key, phrase_end = cells[0], "than in the baselines"  # of the last check
     if num_cells > 1:
         # The check of all methods together is listed under vanilla.
-        checked_key, against = replace(cells[0], method=BASELINE), "in all methods together"
+        checked_key, phrase_end = replace(cells[0], method=BASELINE), "in all methods together"
         relative_changes = changes - common_changes  # [cells, pairs of runs]
         # degrees of freedom between baselines * between cells
         degrees = (num_baselines - 1) * (num_cells - 1)
@@ -117,10 +117,10 @@ def check_speeds(
         # The first `num_baselines` pairs are this run and a baseline.
         mean_changes = relative_changes[:, :num_baselines].mean(axis=1)  # [cells]
         for key, change in zip(cells, mean_changes.tolist(), strict=True):
-            yield _check(key, change, variance, rule, against="than the run's other methods")
+            yield _check(key, change, variance, rule, phrase_end="than the run's other methods")
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
     change = float(common_changes[:num_baselines].mean())
-    yield _check(checked_key, change, variance, rule, against)
+    yield _check(checked_key, change, variance, rule, phrase_end)
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
@@ -177,7 +177,7 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
 
 
 def _check(
-    key: CellKey, change: float, variance: Variance, rule: _SpeedRule, against: str
+    key: CellKey, change: float, variance: Variance, rule: _SpeedRule, phrase_end: str
 ) -> Check:
     """Check the speed of one cell, or of all methods together.
 
@@ -185,23 +185,25 @@ def _check(
     runs differ too much to tell, and passes otherwise.
 
     Args:
-        key: the cell: method, temperature and load.
+        key: the cell: method, temperature and load. For all methods together, it names vanilla.
         change: the mean change of log seconds per token, this run's minus the baselines'.
         variance: the variance of this change between equal runs, with its degrees of freedom.
         rule: the rule by which the change is judged.
-        against: the words after "slower by 3 %", such as "in all methods together".
+        phrase_end: the words after "slower by 3 %", such as "in all methods together".
     """
     allowed_log = math.log1p(rule.max_slowdown)  # the largest allowed change of log time
-    slowdown_to_find = max(MOST_UNSEEN, 2 * rule.max_slowdown)  # any larger one must fail
-    # Log times of equal runs seldom differ by more than Student's t at the level * the standard
-    # deviation.
+    slowdown_to_find = max(
+        MOST_UNSEEN, 2 * rule.max_slowdown
+    )  # the test has to find any larger one
+    # Log times of equal runs seldom differ by more than this: the standard deviation times the
+    # quantile of Student's t for the rule's level.
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
     # this run's speed / the baselines'; all of its variance is in `variance`
     speed_ratio = without_spread(math.exp(-change))
     # p-value of "the time rose by no more than `max_slowdown`"; None if it cannot be tested
     p_value = slower(speed_ratio, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
-    phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
+    phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {phrase_end}"
     phrase += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
     smallest_failing = math.expm1(allowed_log + half_width)  # the smallest slowdown that would fail

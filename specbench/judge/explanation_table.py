@@ -113,12 +113,14 @@ def heading(explanation: Explanation) -> str:
 
 
 def _table(explanation: Explanation) -> Table:
-    """The table of an explanation: a row per factor that is not 1, with the largest change first.
+    """The table of an explanation, which splits the speedup of a method, or the ratio A / B of two
+    methods' numbers, into factors. There is a row for each factor that is not 1, in the order of
+    the explanation.
 
-    Rows for the method's step and vanilla's follow the cost. Rows for bins follow MAT: a bin has
-    the steps in a range of answer tokens, of context or of turns. The phases of a step and the
-    product, which is the printed number or ratio, come last. If times are not evidence, MAT is the
-    only factor, and there is no product.
+    Below the cost are rows for the method's step and for vanilla's. Below MAT are rows for bins: a
+    bin has the steps within a range of positions in the answer, of context lengths or of turns.
+    Last come the phases of a step, and the product of all factors. If times are not evidence of
+    speed (`no_times`), MAT is the only factor, and there is no product.
     """
     is_pair = explanation.reference is not None
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")

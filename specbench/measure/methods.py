@@ -100,7 +100,7 @@ def select_methods(
     `method.method.name` is the name without options.
 
     Args:
-        spec: has the model, the kind of weights ("stand-in" for weights that are made), and
+        spec: has the model, the kind of weights ("stand-in" for generated weights), and
             `is_baseline_run`, which is True if vanilla runs too.
         named: the methods that the user named; empty for the default methods.
         resolve_weights: finds a method's weights. A CheckpointError is collected in `errors`.
@@ -121,8 +121,8 @@ def select_methods(
         except CheckpointError as error:
             errors.append(error)  # raised by the caller; until then the method counts as running
             resolved = ResolvedWeights(weights=None)  # `exists` is True by default
-        # The model's card may say which layers of the target the method reads. The option `layers`
-        # of the user takes precedence; it is "" if it was not given.
+        # The model's card may say which layers of the target the method reads. The user's
+        # option `layers` takes precedence; it is "" if it was not given.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         if num_parameters is not None:
@@ -141,7 +141,7 @@ def select_methods(
             )
         raise no_weights(card, [method.method.name for method in missing])
     check_labels([method.label for method in running])  # raises for two equal labels
-    if not named and not card.is_known:  # the user's own model has no card that lists checkpoints
+    if not named and not card.is_known:  # a user's own model, whose card lists no checkpoints
         missing = []
     # `all,dflash:weights=DIR` names dflash twice: it runs with DIR, so it is not missing.
     running_names = {method.method.name for method in running}

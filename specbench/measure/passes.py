@@ -98,7 +98,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
     """Refuse --until-ci if the run cannot have a confidence interval of a mean speedup.
 
-    `num_methods` counts vanilla too; `num_prompts` has the number of prompts of each task [tasks].
+    `num_methods` counts vanilla too; `num_prompts` [tasks] has the number of prompts of each task.
     `spec.until_ci` is the relative half width to reach (0.02 is 2 %), None if the user gave none.
     `spec.repeats` is the largest number of passes over the prompts, None for the default.
 
@@ -109,11 +109,14 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
         return
     goal_text = f"--until-ci {100 * spec.until_ci:g}%"
     if num_methods < 2 or not spec.is_baseline_run:
-        raise UserError(f"{goal_text} needs vanilla and another method.", "Name one: --method pld.")
+        raise UserError(
+            f"{goal_text} needs vanilla and another method.",
+            "Name a method, such as --method pld, and leave out --no-baseline.",
+        )
     if spec.repeats and spec.repeats < MIN_PASSES:
         raise UserError(
             f"{goal_text} needs {MIN_PASSES} passes, and --repeats {spec.repeats} allows fewer.",
-            f"Leave out --repeats, or give the most passes: {MIN_PASSES} or more.",
+            f"Leave out --repeats, or give {MIN_PASSES} passes or more.",
         )
     if not has_interval(num_prompts):
         total = sum(num_prompts)

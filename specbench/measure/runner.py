@@ -63,8 +63,8 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        An exception of the chat, request or method becomes an error record. The key names the
-        method, prompt, turn, pass, temperature and load; `key.request` is the same without the
+        An exception raised by the chat, request or method becomes an error record. The key names
+        the method, prompt, turn, pass, temperature and load; `key.request` is the same without the
         method. `history` has the records of the answers to the prompt's earlier turns.
         """
         codec = self.work.codec

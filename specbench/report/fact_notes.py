@@ -219,8 +219,8 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
     A cell is a method at a temperature on a task. It has two speedups: `our_speedup` is the ratio
     of times per token, and `paper_speedup` is the ratio of mean tokens/s. The run uses one of them.
-    The change is the other speedup / the used speedup - 1. There are two changes, each with its
-    cell, or fewer if fewer than two cells have both speedups.
+    The change is the other speedup / the used speedup - 1; the smallest one may be negative. There
+    are two changes, each with its cell, or fewer if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():

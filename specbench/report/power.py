@@ -53,7 +53,7 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 
 
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
-    """Return the lines of a table of the prompts needed, by difference and by number of units.
+    """Return the lines of a table of the prompts that it takes to show a difference in speed.
 
     A unit is a pass or a run. The table has a column for each number of units in `UNITS`, and a row
     for each relative difference in speed (0.05 is 5 %). `variances` are those of the log ratio of
@@ -72,8 +72,8 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
     if variances.unit_sd:  # the standard deviation between units is known and not 0
-        # The smallest relative difference that any number of prompts shows, for each number of
-        # units.
+        # The smallest relative difference that can be shown, even with very many prompts, for each
+        # number of units.
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),

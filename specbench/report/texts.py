@@ -115,8 +115,8 @@ class _Sentence:
         - "span UNIT" for a span;
         - "several" for a temperature, which is shown only if the run has several;
         - "few" for the first elements of a list;
-        - a text that joins all elements of a list;
-        - a format of Python.
+        - a separator that joins all elements of a list;
+        - a format specification of Python.
         """
         name = match["name"]
         form = match["form"] or ""
@@ -137,7 +137,7 @@ class _Sentence:
             return count_text(number, noun_or_unit)
         if kind_of_form == "span":
             return _span(number, noun_or_unit)
-        # `_named` replaces the key of a method or task by its name.
+        # `_named` replaces the key of a method or task with its name.
         return format(self._named(name, number), form)
 
     @property

@@ -42,7 +42,7 @@ def write_results(
     from specbench.report.build import plot_files, write_files
 
     all_tried = [tried for choice in choices for tried in choice.tried]
-    settings_file = _settings_file(choices, setup, run)
+    settings_file = _settings_file(choices, setup, run)  # the content of settings.toml
     with folder_errors(folder, "--out", REPEAT):  # system errors become RunFolderErrors
         write_whole(folder / "settings.toml", toml_text(settings_file).encode())
         write_whole(folder / "predictions.csv", _table(all_tried).encode())

@@ -147,8 +147,8 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
-        # Labels are shown in tables, so they have no control characters, and in lists, so they have
-        # no comma.
+        # Labels appear in tables, so control characters are not allowed, and in lists that are
+        # separated by commas, so commas are not allowed either.
         if not label or printable(label) != label or "," in label:
             raise UserError(
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."

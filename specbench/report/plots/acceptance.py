@@ -85,9 +85,11 @@ def _described(report: Report, panels: list[_Panel]) -> list[str]:
 
 
 def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
-    """Return the figure with a row of two axes per panel, and a line per method over depths.
+    """Return the figure of the shares of draft tokens that are accepted at each depth of a draft.
 
-    A panel is a run at a temperature. It has a title, and the metrics of methods over all tasks.
+    A panel is a run at a temperature. It has a title, and the metrics of methods over all tasks. It
+    becomes a row of two axes, for the conditional and the unconditional shares. Each axes has a
+    line per method.
     """
     drafting = {method for panel in panels for method in panel.cells}
     all_looks = looks(report.labels)  # the label, colour and marker of each method
