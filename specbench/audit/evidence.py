@@ -103,17 +103,10 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
-    # A random number in [0, 1) per token chooses the point of the token's stretch that is tested.
-    # The tokens are the seed, so that a second audit of the answer gets the same numbers.
-    generator = np.random.default_rng(token_ids)
-    place_in_stretch = torch.from_numpy(generator.random(len(token_ids))).to(logits.device)
     # a few tokens at a time, to save memory
     chunks = [slice(start, start + _CHUNK) for start in range(0, len(token_ids), _CHUNK)]
     numbers = TokenNumbers.join(
-        [
-            _numbers_of_chunk(logits[rows], token_column[rows], place_in_stretch[rows], samplers)
-            for rows in chunks
-        ]
+        [_numbers_of_chunk(logits[rows], token_column[rows], samplers) for rows in chunks]
     )
     numbers.depth[0] = 0  # the prefill's token
     return numbers
@@ -136,15 +129,12 @@ class _Samplers(NamedTuple):
     loose: Sampler
 
 
-def _numbers_of_chunk(
-    logits: Tensor, tokens: Tensor, place_in_stretch: Tensor, samplers: _Samplers
-) -> TokenNumbers:
+def _numbers_of_chunk(logits: Tensor, tokens: Tensor, samplers: _Samplers) -> TokenNumbers:
     """Numbers about drawn tokens [tokens, 1] and the distributions p that they should come from.
 
     `logits` [tokens, vocab] are the target's before each token. In the order of their ids, all
     tokens of the vocabulary are laid end to end on [0, 1), each on a stretch as long as its
-    probability. The uniform numbers `place_in_stretch` [tokens] choose a point of the drawn token's
-    stretch. A mass is a sum of probabilities, and "third" means a third central moment.
+    probability. A mass is a sum of probabilities, and "third" means a third central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     p_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
@@ -168,9 +158,8 @@ def _numbers_of_chunk(
     rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4
     # mass of the tokens that are at most as likely as the drawn token
     tail_mass = p.masked_fill(p > p_column, 0.0).sum(-1)
-    # the drawn token's stretch of [0, 1) in the order of ids, and the chosen point
+    # the end and the middle of the drawn token's stretch of [0, 1) in the order of ids
     stretch_end = p.cumsum(-1).gather(1, tokens)[:, 0]
-    position = stretch_end - token_p * (1 - place_in_stretch)
     stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
     # A token that p rules out gets the expected surprise (the entropy), rank and middle (1/2). Its
@@ -188,7 +177,6 @@ def _numbers_of_chunk(
         "rank_third": rank_third,
         "is_best": (token_p >= best_p).double(),
         "best": best_p,
-        "position": position,
         "middle": torch.where(is_ruled_out, 0.5, stretch_middle),
         "tail": torch.where(is_ruled_out & is_possible, 1.0, tail_mass),
         "is_possible": is_possible,

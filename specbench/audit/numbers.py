@@ -43,8 +43,8 @@ class Columns:
 class TokenNumbers(Columns):
     """Numbers about emitted tokens and the distributions p that they should be drawn from.
 
-    All arrays are [tokens]. For `position` and `middle`, all tokens of the vocabulary are laid end
-    to end on [0, 1) in the order of their ids. Each takes a stretch as long as its probability.
+    All arrays are [tokens]. For `middle`, all tokens of the vocabulary are laid end to end on
+    [0, 1) in the order of their ids. Each takes a stretch as long as its probability.
     """
 
     surprise: Array
@@ -67,9 +67,6 @@ class TokenNumbers(Columns):
     """1 if no token is likelier, else 0."""
     best: Array
     """The probability of the likeliest token."""
-    position: Array
-    """A random point of the token's stretch of [0, 1). It is uniform if the token is drawn from p.
-    """
     middle: Array
     """The middle of the token's stretch of [0, 1); 1/2 if p rules the token out. If the token is
     drawn from p, the middle has the variance of the rank.

@@ -139,63 +139,23 @@ def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.
 
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Test that the random numbers of neighbouring tokens, steps and answers do not correlate."""
+    """Test that the random numbers of neighbouring tokens, steps and answers do not correlate.
+
+    The steps of an answer are compared with the same steps one answer before, too. They correlate
+    if a method draws all answers with the same seed.
+    """
     # The number of each token's answer, from 1 [tokens]. An answer begins with a token of depth 0.
+    # It is 0 for tokens before the first answer.
     answer_numbers = (tokens.depth == 0).cumsum()
     first_of_steps = np.flatnonzero(tokens.depth == 1)  # indices of the first tokens of steps
     all_tokens = np.arange(len(tokens))
-    yield from _test_of_neighbours(tokens, all_tokens, answer_numbers, "correlation of tokens")
-    yield from _test_of_neighbours(tokens, first_of_steps, answer_numbers, "correlation of steps")
-    yield from _test_of_answers(tokens, answer_numbers)
-
-
-def _test_of_neighbours(
-    tokens: TokenNumbers, indices: Array, answer_numbers: Array, name: str
-) -> Iterator[AuditTest]:
-    """Test that the random numbers of successive tested tokens do not correlate.
-
-    The random number of a token is its position in its distribution, which is uniform in [0, 1). So
-    the score sqrt(12) * (position - 1/2) has mean 0 and variance 1. With sums over pairs of a score
-    and the score before it:
-
-        effect = sum(score * before) / sum(before**2)
-        z = sum(score * before) / sqrt(sum(before**2)), which is standard normal
-
-    Args:
-        tokens: numbers about all tokens.
-        indices: indices of the tokens to test, in order [tested].
-        answer_numbers: number of the answer that each token belongs to [tokens].
-        name: name of the test.
-    """
-    # A nearly certain token says nothing about its random number (`best`: the largest p).
-    is_unsure = tokens.best[indices] < _SURE
-    answers = answer_numbers[indices]
-    # A pair is two successive tested tokens of the same answer, both unsure [tested - 1].
-    is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
-    all_scores = np.sqrt(12) * (tokens.position[indices] - 0.5)
-    scores, scores_before = all_scores[1:][is_pair], all_scores[:-1][is_pair]  # [pairs]
-    if len(scores) < _LEAST:
-        return
-    product_sum = float((scores * scores_before).sum())
-    square_sum = float((scores_before**2).sum())
-    effect = product_sum / square_sum
-    z = product_sum / np.sqrt(square_sum)
-    yield AuditTest("tokens", name, len(scores), effect, p_value=float(2 * norm.sf(abs(z))))
-
-
-def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
-    """Test that the steps of each answer do not correlate with the same steps one answer before.
-
-    They correlate if a method draws all answers with the same seed. The audit draws a token's
-    position within the token's stretch of [0, 1), and equal answers get equal positions. So the
-    middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance of the rank:
-
-        sum(products) = sum((m_before - 1/2) * (m - 1/2))
-        variance = sum((m_before - 1/2)**2 * rank_variance)
-
-    `answer_numbers` [tokens] has the number of the answer that each token belongs to, from 1. It is
-    0 for tokens before the first answer.
-    """
+    for name, indices in (
+        ("correlation of tokens", all_tokens),
+        ("correlation of steps", first_of_steps),
+    ):
+        answers = answer_numbers[indices]
+        is_pair = answers[1:] == answers[:-1]
+        yield from _correlation_test(tokens, name, indices[:-1][is_pair], indices[1:][is_pair])
     # The first tokens of steps have depth 1. The prefill's token, of depth 0, counts as step 0.
     is_first = (tokens.depth == 0) | (tokens.depth == 1)  # [tokens]
     indices = np.flatnonzero((answer_numbers > 0) & is_first)  # of these tokens [steps]
@@ -205,11 +165,33 @@ def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[Au
     # Sort by step, then by answer: neighbours are the same step of successive answers.
     order = np.lexsort((answers, steps))
     indices, answers, steps = indices[order], answers[order], steps[order]
+    is_pair = (steps[1:] == steps[:-1]) & (answers[1:] == answers[:-1] + 1)  # [steps - 1]
+    pairs = indices[:-1][is_pair], indices[1:][is_pair]
+    yield from _correlation_test(tokens, "correlation of answers", *pairs)
+
+
+def _correlation_test(
+    tokens: TokenNumbers, name: str, before: Array, after: Array
+) -> Iterator[AuditTest]:
+    """Test that the random numbers of pairs of tokens do not correlate.
+
+    A random number is known up to the stretch of [0, 1) that its token takes. A point drawn within
+    the stretch would need the same seed in every audit of an answer, so equal answers would get
+    equal points, and would not be independent. So the middle m of the stretch is used. Given p, m
+    has mean 1/2 and the variance of the rank:
+
+        sum(products) = sum((m_before - 1/2) * (m - 1/2))
+        variance = sum((m_before - 1/2)**2 * rank_variance)
+
+    Args:
+        tokens: numbers about all tokens.
+        name: name of the test.
+        before: indices of the earlier tokens of the pairs [pairs].
+        after: indices of the later tokens [pairs].
+    """
     # A nearly certain token says nothing about its random number (`best`: the largest p).
-    is_unsure = tokens.best[indices] < _SURE
-    is_same_step = (steps[1:] == steps[:-1]) & (answers[1:] == answers[:-1] + 1)  # [steps - 1]
-    is_pair = is_same_step & is_unsure[1:] & is_unsure[:-1]
-    before, after = indices[:-1][is_pair], indices[1:][is_pair]  # indices of tokens [pairs]
+    is_unsure = (tokens.best[before] < _SURE) & (tokens.best[after] < _SURE)  # [pairs]
+    before, after = before[is_unsure], after[is_unsure]
     centred_before = tokens.middle[before] - 0.5
     products = centred_before * (tokens.middle[after] - 0.5)
     variance = (centred_before**2 * tokens.rank_variance[after]).sum()
@@ -217,8 +199,7 @@ def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[Au
         # 12 * mean(products) is about 1 for equal random numbers, whose variance is 1/12.
         effect = float(12 * products.mean())
         z = products.sum() / np.sqrt(variance)
-        p_value = float(2 * norm.sf(abs(z)))
-        yield AuditTest("tokens", "correlation of answers", len(products), effect, p_value=p_value)
+        yield AuditTest("tokens", name, len(products), effect, p_value=float(2 * norm.sf(abs(z))))
 
 
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:

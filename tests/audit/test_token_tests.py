@@ -35,6 +35,7 @@ from tests.support.toy_run import ToyModel
 
 VOCAB = 30
 NUM_TOKENS = 400
+DRAWS = torch.Generator().manual_seed(7)
 
 
 def logits_of(seed: int, spread: float = 2.0) -> torch.Tensor:
@@ -93,6 +94,20 @@ def test_random_numbers_that_repeat_are_a_correlation() -> None:
     tokens = [int(np.searchsorted(row.cumsum(), u)) for row in logits.softmax(-1).numpy()]
     p = p_values(token_numbers(logits, tokens, Sampling(1.0)))
     assert p["correlation of tokens"] < 1e-6
+
+
+def test_short_answers_of_which_many_are_equal_do_not_correlate() -> None:
+    """All draws are independent, although each answer is drawn about 25 times."""
+    p = np.array([p_values(short_answers(seed))["correlation of tokens"] for seed in range(30)])
+    assert (p < 0.05).mean() < 0.15
+
+
+def short_answers(seed: int) -> TokenNumbers:
+    """The numbers of 400 answers of two tokens. The vocabulary has four tokens."""
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed)).double()
+    pairs = logits.softmax(-1).multinomial(NUM_TOKENS, replacement=True, generator=DRAWS).T
+    numbers = [token_numbers(logits, pair, Sampling(1.0)) for pair in pairs.tolist()]
+    return TokenNumbers.join([replace(pair, depth=np.array([0, 1])) for pair in numbers])
 
 
 def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
