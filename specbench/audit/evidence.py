@@ -175,7 +175,8 @@ def _numbers_of_chunk(logits: Tensor, tokens: Tensor, samplers: _Samplers) -> To
         "rank": torch.where(is_ruled_out, 0.5, rank),
         "rank_variance": rank_variance,
         "rank_third": rank_third,
-        "is_best": (token_p >= best_p).double(),
+        # Of several equally likely tokens, only the first counts, since `best` is the p of one.
+        "is_best": (tokens[:, 0] == p.argmax(-1)).double(),
         "best": best_p,
         "middle": torch.where(is_ruled_out, 0.5, stretch_middle),
         "tail": torch.where(is_ruled_out & is_possible, 1.0, tail_mass),

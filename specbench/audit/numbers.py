@@ -64,7 +64,7 @@ class TokenNumbers(Columns):
     rank_third: Array
     """The third central moment of the rank if the token is drawn from p."""
     is_best: Array
-    """1 if no token is likelier, else 0."""
+    """1 for the likeliest token (of equal ones, only the first), else 0."""
     best: Array
     """The probability of the likeliest token."""
     middle: Array

@@ -110,6 +110,14 @@ def short_answers(seed: int) -> TokenNumbers:
     return TokenNumbers.join([replace(pair, depth=np.array([0, 1])) for pair in numbers])
 
 
+def test_two_equally_likely_best_tokens_are_drawn_as_often_as_expected() -> None:
+    """Such ties are frequent if logits are in bfloat16."""
+    logits = torch.tensor([[2.0, 2.0, 1.0, 0.0]]).double().repeat(NUM_TOKENS, 1)
+    tokens = logits.softmax(-1).multinomial(1, generator=DRAWS)[:, 0]
+    p = p_values(token_numbers(logits, tokens.tolist(), Sampling(1.0)))
+    assert p["likeliest token"] > 0.01
+
+
 def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
     sure = np.full(100, 1e-4)
     assert sum_test(np.zeros(100), sure, sure) is None
