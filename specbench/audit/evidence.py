@@ -67,7 +67,10 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     # [rows, vocab]: a drafter sees the logits of a step only before the next step. An answer of one
     # token has no logits here, so the empty `plain_rows[:0]` gives the shape.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
-    logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
+    contexts = [hash((*request.prompt_ids, *token_ids[:i])) for i in range(len(step_rows))]
+    logits = replace(
+        logit_numbers(step_rows, plain_rows[: len(step_rows)]), context=np.array(contexts)
+    )
     # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
     if 0 < target.max_exact_rows >= max(completion.num_nodes, default=0):
         # Steps of up to `max_exact_rows` nodes should give the same bits in any tree. They are
@@ -200,6 +203,7 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
         scale=best_logits.abs().amax(-1).cpu().numpy(),
         is_flipped=is_flipped.cpu().numpy(),
         is_exact=np.full(len(logits), float(UNKNOWN)),  # bits are not compared here
+        context=np.full(len(logits), UNKNOWN),
     )
 
 

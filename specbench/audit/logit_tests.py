@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from scipy.stats import fisher_exact
 
 from specbench.audit.numbers import LogitNumbers
@@ -17,7 +18,8 @@ def logit_tests(
     Yields up to three tests, or none if there are no rows. A row has the logits for one token.
     - The largest deviation from a plain forward may not exceed a limit.
     - A flip is a row whose best token is not that of the plain forward. The share of flips may not
-      be significantly larger than vanilla's.
+      be significantly larger than vanilla's. Rows after the same tokens are copies, such as those
+      of equal answers, so only one of them counts.
     - Every row must be equal, bit for bit, to the row that the engine's steps over chains of the
       same tokens give. Rows with unknown `is_exact` are left out. This is tested only if all of
       vanilla's rows are equal in this way. Then the limit is raised, if necessary, to the largest
@@ -43,14 +45,14 @@ def logit_tests(
     yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
     if baseline is None:
         return
-    num_flips, baseline_flips = int(logits.is_flipped.sum()), int(baseline.is_flipped.sum())
-    # Rows: the method, vanilla. Columns: flipped, not flipped.
-    flip_table = [
-        [num_flips, num_rows - num_flips],
-        [baseline_flips, len(baseline) - baseline_flips],
-    ]
+    flip_table = []  # rows: the method, vanilla; columns: flipped, not flipped
+    for numbers in (logits, baseline):
+        _, first_rows = np.unique(numbers.context, return_index=True)
+        is_flipped = numbers.is_flipped[first_rows].astype(bool)
+        flip_table.append([int(is_flipped.sum()), int((~is_flipped).sum())])
+    num_flips, num_contexts = flip_table[0][0], sum(flip_table[0])
     p_value = float(fisher_exact(flip_table, alternative="greater").pvalue)
-    yield AuditTest("logits", "flips", num_rows, num_flips / num_rows, "share", p_value)
+    yield AuditTest("logits", "flips", num_contexts, num_flips / num_contexts, "share", p_value)
     is_known = logits.is_exact >= 0  # [rows]
     if is_vanilla_exact and is_known.any():
         num_different = int((logits.is_exact == 0).sum())

@@ -99,6 +99,10 @@ class LogitNumbers(Columns):
     """1 if all logits have the bits of the engine's steps over chains of the answer, else 0. It is
     UNKNOWN if bits depend on the shape of a step, or were not compared.
     """
+    context: Array
+    """A hash of the tokens before the row, prompt included; UNKNOWN for rows that the audit of a
+    method does not use.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -284,11 +284,13 @@ class _Tester:
 
 def _one_per_draw(records: Sequence[Record]) -> list[Record]:
     """The records, with only one of those that have the same prompt and seed, as in a merge of runs
-    with one seed. They are one draw, so their tokens are tested once.
+    with one seed. They are one draw, so their tokens are tested once. Greedy answers do not depend
+    on the seed, so several passes over a prompt are one draw.
     """
     record_by_draw = {
-        (record.key.task, record.key.sample_id, record.key.turn, record.seed): record
+        (key.task, key.sample_id, key.turn, key.temperature and record.seed): record
         for record in records
+        for key in [record.key]
     }
     return [*record_by_draw.values()]
 

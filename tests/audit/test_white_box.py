@@ -25,7 +25,7 @@ from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.audit import MethodAudit
-from specbench.types import Completion, Request
+from specbench.types import Completion, Request, Sampling
 from tests.analysis.run_factory import make_run
 from tests.support.bugs import BUGS, Variant
 from tests.support.models import random_llama
@@ -108,6 +108,26 @@ def test_no_draw_is_tested_twice_if_a_run_has_several_passes() -> None:
     assert len(seeds) == len({*seeds}) == 6
 
 
+def test_equal_greedy_answers_of_several_passes_are_completed_again_once() -> None:
+    target = Target(MODEL)
+    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48)
+    run = model.run(0.0)
+    second_pass = [
+        replace(record, key=replace(record.key, repeat=1), seed=1) for record in run.records
+    ]
+    audit = model.audited(make_run([*run.records, *second_pass], run.header), EFFORT)
+    assert {result.num_replayed for result in audit.methods} == {2}
+
+
+def test_rows_of_equal_answers_count_as_flips_once() -> None:
+    """With top-k 1, all answers to a prompt are equal."""
+    target, top_1 = Target(MODEL), Sampling(1.0, top_k=1)
+    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48, sampling=top_1)
+    tests = model.audited(model.run(1.0), EFFORT).methods[1].tests
+    rows = {test.name: test.num for test in tests if test.subject == "logits"}
+    assert rows["flips"] <= 2 * 48 < 200 < rows["deviation"]
+
+
 def test_logits_are_audited_even_if_every_answer_is_vanillas() -> None:
     """If a model is sure of its tokens, wrong logits of a branch change hardly any greedy token."""
     target = planted("stale keys in one layer").target(MODEL)
@@ -175,7 +195,7 @@ def test_no_method_is_blamed_for_the_engines_deviations(is_exact: int, is_failed
     deviations = np.array([3.0, 40.6, 8.0]) * epsilon
 
     def numbers(deviation: Array, exact: Array) -> LogitNumbers:
-        return LogitNumbers(deviation, np.ones(3), np.zeros(3, bool), exact)
+        return LogitNumbers(deviation, np.ones(3), np.zeros(3, bool), exact, np.arange(3))
 
     vanilla = numbers(np.ones(3) * epsilon, np.ones(3, int))
     method = numbers(deviations, np.array([1, is_exact, 1]))
