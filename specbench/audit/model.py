@@ -39,7 +39,7 @@ from specbench.measure.plan import make_plan
 from specbench.measure.requests import make_chat, make_request, reply_key, whole_reply
 from specbench.measure.spec import PAPER, RunSpec
 from specbench.models.cards import DTYPES
-from specbench.types import Record, RecordKey, Request, Sampling
+from specbench.types import Record, Request, Sampling
 
 _NO_SERVER = {
     declared.name: declared.default
@@ -87,6 +87,8 @@ class RunModel:
             "is_baseline_run": True,  # vanilla is always loaded
             "until_ci": None,  # needs speedups, which a run of only vanilla does not have
             "dtype": dtype or run_dtype,
+            # No option names the tokenizer's template, which the header of a merge has.
+            "template": asked_values.template.replace("tokenizer", "auto"),
             "phases": False,  # an audit measures no times
             "trace": False,  # an audit does not need the confidence of drafts
             "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
@@ -102,9 +104,10 @@ class RunModel:
         # Turns a reply into a chat message without its reasoning. Older runs, whose header does not
         # say how chats became prompts (`chat` is None), sent back whole replies.
         self._message_of = self._codec.reply if run.header.model.chat else whole_reply
-        # The next three decide which recorded replies are in the prompts of later turns.
+        # The next four decide which recorded replies are in the prompts of later turns.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
+        self._first_passes = _first_passes(run.records)
         # The options need not name the methods of servers. The header lists them in order.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
@@ -127,7 +130,7 @@ class RunModel:
         if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
         user_texts = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # up to this turn
-        chat = make_chat(user_texts, self._history(key), self._message_of)
+        chat = make_chat(user_texts, self._history(record), self._message_of)
         prompt_ids = self._codec.render(chat)
         if len(prompt_ids) != record.prompt_tokens:
             raise UserError(
@@ -221,11 +224,27 @@ class RunModel:
             rule: Any = self.drafter(method).rule
             return _outcomes(rule, num_draws)
 
-    def _history(self, key: RecordKey) -> list[Record]:
-        """The recorded replies to earlier turns that the prompt of this turn contains."""
-        replies_key = reply_key(self._asked, self._first_method, key)
-        replies = (self._records.get(replace(replies_key, turn=turn)) for turn in range(key.turn))
-        return [record for record in replies if record is not None]
+    def _history(self, record: Record) -> list[Record]:
+        """The recorded replies to earlier turns that the prompt of this record contains."""
+        key, first_pass = record.key, self._first_passes[_prompt_of(record)]
+        key_in_run = replace(key, repeat=key.repeat - first_pass)  # as it was before a merge
+        replies_key = reply_key(self._asked, self._first_method, key_in_run)
+        merged_key = replace(replies_key, repeat=replies_key.repeat + first_pass)
+        replies = (self._records.get(replace(merged_key, turn=turn)) for turn in range(key.turn))
+        return [reply for reply in replies if reply is not None]
+
+
+def _first_passes(records: Sequence[Record]) -> dict[tuple[str, str, str], int]:
+    """The number of the first pass over each prompt (`_prompt_of`) of a run. It is 0 without a
+    merge, which numbers the passes of its runs consecutively.
+    """
+    last_first = sorted(records, key=lambda record: -record.key.repeat)
+    return {_prompt_of(record): record.key.repeat for record in last_first}
+
+
+def _prompt_of(record: Record) -> tuple[str, str, str]:
+    """The run that a record comes from (empty if it was not merged), its task and its prompt."""
+    return record.origin, record.key.task, record.key.sample_id
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:

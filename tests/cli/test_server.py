@@ -12,6 +12,8 @@ import pytest
 from aiohttp import web
 from transformers import AutoModelForCausalLM
 
+from specbench.audit.model import RunModel
+from specbench.log.merge import merged
 from specbench.log.store import read_run
 from specbench.zoo import TINY
 from tests.cli.conftest import Said, Specbench, cut
@@ -221,6 +223,26 @@ def test_an_audit_compares_servers_with_each_other_and_the_model(
     rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
     assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
     assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
+
+
+def stub_of(length: int) -> Stub:
+    return Stub(answer=lambda _: (*ANSWER[:length], EOS), eos=EOS)
+
+
+def test_an_audit_of_merged_runs_has_the_replies_of_each_run(
+    specbench: Specbench, prompts: Path
+) -> None:
+    """The second run's replies are longer. Passes of the second run begin at number 1."""
+    runs = []
+    for length in (1, 3):
+        with serving(stub_of(length)) as stub:
+            assert run(specbench, [stub], "--prompts", prompts).code == 0
+        runs.append(read_run(Path("out").rename(f"run-{length}")))
+        prompts_sent = [tuple(request["prompt"]) for request in stub.requests[-4:]]
+    both = merged(runs)
+    model = RunModel(both, has_methods=False)
+    prompts_now = [model.prompt_ids(record) for record in both.records]
+    assert sorted(prompts_now[4:]) == sorted(prompts_sent)
 
 
 def test_an_audit_compares_a_server_without_vanilla_with_the_model(
