@@ -296,7 +296,11 @@ def _one_per_draw(records: Sequence[Record]) -> list[Record]:
 
 
 def _new_seed(method: str, request: Request, draw_number: int) -> int:
-    """Make a 63-bit seed that differs between methods, prompts, sampling settings and draws."""
-    name = (method, request.sampling, request.prompt_ids, draw_number)
+    """Make a 63-bit seed that differs between methods, prompts, sampling settings and draws.
+
+    It also depends on the recorded seed of `request`, so that audits of runs with different seeds
+    draw different answers.
+    """
+    name = (method, request.sampling, request.prompt_ids, request.seed, draw_number)
     digest = hashlib.sha256(repr(name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -108,6 +108,16 @@ def test_no_draw_is_tested_twice_if_a_run_has_several_passes() -> None:
     assert len(seeds) == len({*seeds}) == 6
 
 
+def test_audits_of_runs_with_different_seeds_draw_different_answers() -> None:
+    seeds = []
+    for first_seed in (0, 100):
+        model = ToyModel(Target(MODEL), {}, PROMPTS[:2], budget=48, first_seed=first_seed)
+        with patch.object(model, "watch", wraps=model.watch) as watch:
+            model.audited(model.run(0.8), EFFORT)
+        seeds += [request.seed for _, request in (call.args for call in watch.call_args_list)]
+    assert len(seeds) == len({*seeds}) == 24
+
+
 def test_equal_greedy_answers_of_several_passes_are_completed_again_once() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48)
