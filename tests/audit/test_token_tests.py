@@ -96,26 +96,24 @@ def test_random_numbers_that_repeat_are_a_correlation() -> None:
     assert p["correlation of tokens"] < 1e-6
 
 
-def test_short_answers_of_which_many_are_equal_do_not_correlate() -> None:
-    """All draws are independent, although each answer is drawn about 25 times."""
-    p = np.array([p_values(short_answers(seed))["correlation of tokens"] for seed in range(30)])
-    assert (p < 0.05).mean() < 0.15
-
-
 def short_answers(seed: int) -> TokenNumbers:
-    """The numbers of 400 answers of two tokens. The vocabulary has four tokens."""
+    """The numbers of 400 answers of two tokens. Many are equal, as there are only four tokens."""
     logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed)).double()
     pairs = logits.softmax(-1).multinomial(NUM_TOKENS, replacement=True, generator=DRAWS).T
     numbers = [token_numbers(logits, pair, Sampling(1.0)) for pair in pairs.tolist()]
     return TokenNumbers.join([replace(pair, depth=np.array([0, 1])) for pair in numbers])
 
 
+def test_short_answers_of_which_many_are_equal_do_not_correlate() -> None:
+    p = np.array([p_values(short_answers(seed))["correlation of tokens"] for seed in range(30)])
+    assert (p < 0.05).mean() < 0.15
+
+
+# Such ties are frequent if logits are in bfloat16.
 def test_two_equally_likely_best_tokens_are_drawn_as_often_as_expected() -> None:
-    """Such ties are frequent if logits are in bfloat16."""
     logits = torch.tensor([[2.0, 2.0, 1.0, 0.0]]).double().repeat(NUM_TOKENS, 1)
-    tokens = logits.softmax(-1).multinomial(1, generator=DRAWS)[:, 0]
-    p = p_values(token_numbers(logits, tokens.tolist(), Sampling(1.0)))
-    assert p["likeliest token"] > 0.01
+    tokens = logits.softmax(-1).multinomial(1, generator=DRAWS)[:, 0].tolist()
+    assert p_values(token_numbers(logits, tokens, Sampling(1.0)))["likeliest token"] > 0.01
 
 
 def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:

@@ -109,32 +109,23 @@ def test_no_draw_is_tested_twice_if_a_run_has_several_passes() -> None:
 
 
 def test_audits_of_runs_with_different_seeds_draw_different_answers() -> None:
-    seeds = []
-    for first_seed in (0, 100):
-        model = ToyModel(Target(MODEL), {}, PROMPTS[:2], budget=48, first_seed=first_seed)
-        with patch.object(model, "watch", wraps=model.watch) as watch:
-            model.audited(model.run(0.8), EFFORT)
-        seeds += [request.seed for _, request in (call.args for call in watch.call_args_list)]
-    assert len(seeds) == len({*seeds}) == 24
-
-
-def test_equal_greedy_answers_of_several_passes_are_completed_again_once() -> None:
-    target = Target(MODEL)
-    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48)
-    run = model.run(0.0)
-    second_pass = [
-        replace(record, key=replace(record.key, repeat=1), seed=1) for record in run.records
+    models = [
+        ToyModel(Target(MODEL), {}, PROMPTS[:2], budget=48, first_seed=seed) for seed in (0, 100)
     ]
-    audit = model.audited(make_run([*run.records, *second_pass], run.header), EFFORT)
-    assert {result.num_replayed for result in audit.methods} == {2}
+    with patch.object(ToyModel, "watch", autospec=True, side_effect=ToyModel.watch) as watch:
+        for model in models:
+            model.audited(model.run(0.8), EFFORT)
+    assert len({call.args[2].seed for call in watch.call_args_list}) == 24
 
 
-def test_rows_of_equal_answers_count_as_flips_once() -> None:
-    """With top-k 1, all answers to a prompt are equal."""
-    target, top_1 = Target(MODEL), Sampling(1.0, top_k=1)
+def test_equal_answers_of_several_passes_count_once_as_flips() -> None:
+    target, top_1 = Target(MODEL), Sampling(1.0, top_k=1)  # so all answers to a prompt are equal
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS[:2], budget=48, sampling=top_1)
-    tests = model.audited(model.run(1.0), EFFORT).methods[1].tests
-    rows = {test.name: test.num for test in tests if test.subject == "logits"}
+    run = model.run(0.0, 1.0)
+    passes = [replace(r, key=replace(r.key, repeat=i), seed=i) for r in run.records for i in (0, 1)]
+    audit = model.audited(make_run(passes, run.header), EFFORT)
+    assert [result.num_replayed for result in audit.methods] == [2, 2, 4, 4, 0, 0]
+    rows = {test.name: test.num for test in audit.methods[3].tests if test.subject == "logits"}
     assert rows["flips"] <= 2 * 48 < 200 < rows["deviation"]
 
 
