@@ -169,7 +169,9 @@ class _Tester:
                     continue
                 self._parts.begin(f"T={temperature:g}: {method}")
                 answers = Answers(method, temperature, level=temperature)
-                answers.token_numbers += map(self._model.token_numbers, _one_per_draw(records))
+                # An answer of hidden reasoning alone has a count, but no tokens.
+                with_tokens = [record for record in records if record.token_ids]
+                answers.token_numbers += map(self._model.token_numbers, _one_per_draw(with_tokens))
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:

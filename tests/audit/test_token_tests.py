@@ -28,7 +28,7 @@ from specbench.audit.white_box import TESTS_PER_CELL, Effort, audit_methods
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
 from specbench.log.audit import AuditTest, MethodAudit
-from specbench.types import Record, Sampling
+from specbench.types import Record, Sampling, Serving
 from tests.support.headers import make_header
 from tests.support.models import random_llama
 from tests.support.toy_run import ToyModel
@@ -208,6 +208,12 @@ def test_answers_with_the_same_prompt_and_seed_are_tested_once() -> None:
     second_pass = [replace(record, key=replace(record.key, repeat=1)) for record in RUN.records]
     results, _ = audited([*RUN.records, *second_pass])
     assert results["sps"].num_tokens == 320
+
+
+def test_an_answer_without_known_tokens_is_left_out() -> None:
+    hidden = replace(RUN.records[1], token_ids=(), serving=Serving(0.0, (), reported_tokens=9))
+    results, _ = audited([*RUN.records[2:], hidden])
+    assert results["sps"].num_tokens == 280
 
 
 def test_the_smallest_error_of_servers_counts_only_their_tests() -> None:
