@@ -61,6 +61,21 @@ def test_one_answer_or_an_allowed_change_is_only_named(run: Run, max_drop: float
     ]
 
 
+def in_passes(run: Run) -> Run:
+    """The run with each answer in three passes."""
+    passes = [
+        replace(record, key=replace(record.key, repeat=repeat))
+        for repeat in range(3)
+        for record in run.records
+    ]
+    return replace(run, records=tuple(passes))
+
+
+def test_an_answer_counts_once_over_all_passes() -> None:
+    (named,) = steps(in_passes(changed(1)), in_passes(BASELINE), max_drop=0.0)
+    assert named.status == "passed" and named.text.startswith("3 of 24 equal answers took")
+
+
 def test_steps_of_older_runs_are_named_and_never_fail() -> None:
     older = with_header(BASELINE, methods__sps__is_repeatable=None)
     (named,) = steps(changed(5, methods__sps__is_repeatable=None), older)
