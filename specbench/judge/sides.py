@@ -31,7 +31,7 @@ class Side:
     tasks: Mapping[str, str]
     """The name of each task -> its title, in the header's order."""
     num_units: int
-    """Number of passes of the run, or of runs of the pool."""
+    """Number of passes of the side, or of runs if both sides are pools."""
     num_runs: int
     """Number of runs of the pool if both sides are pools, which are paired run by run; else 1."""
     num_passes: int
@@ -51,10 +51,11 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         are_pools: True if both sides are pools.
     """
     run, table = tabled_run.run, tabled_run.table
-    # For each record, its repeat, the number of its run, and its pass in that run: [rows] each.
+    # For each record: its repeat, the number of its run, its pass in that run, and its unit, which
+    # is its run if both sides are pools, and its pass otherwise. [rows] each
     repeats = table.frame["repeat"].to_numpy()
     run_numbers = np.zeros_like(repeats)
-    pass_numbers = repeats
+    pass_numbers = units = repeats
     if are_pools:
         # The repeats of a pool are numbered from run to run. With `run_of_repeat` [0 0 1 1 1], the
         # repeats [0 1 2 3 4] are the passes [0 1 0 1 2].
@@ -62,9 +63,9 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         # the first repeat in the run of each repeat
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
         pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
-        run_numbers = run_of_repeat[repeats]
+        run_numbers = units = run_of_repeat[repeats]
         pass_numbers = pass_of_repeat[repeats]
-    frame = table.frame.assign(run=run_numbers, pass_=pass_numbers)
+    frame = table.frame.assign(run=run_numbers, pass_=pass_numbers, unit=units)
     measured = frame[frame["is_measured"]]  # rows with tokens and a time
     measured_tasks = {*measured["task"]}
     # in the order of the header, whose `columns` has the names of tasks
@@ -77,7 +78,7 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         tasks={  # name -> title
             task: run.header.task_title(task) for task in listed_tasks if task in measured_tasks
         },
-        num_units=table.num_units,
+        num_units=1 + int(units.max(initial=0)),
         num_runs=len({*run_numbers}),
         num_passes=len({*pass_numbers}),
         # NaN if the phases of steps, such as drafting, were not timed

@@ -17,6 +17,7 @@ import pytest
 from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.estimates import Missing, Value
+from specbench.analysis.stats.scope import Scope
 from specbench.errors.kinds import UserError
 from specbench.judge.comparison import MEAN, Comparison, compare_runs
 from specbench.judge.comparison_formats import print_comparison, render_comparison
@@ -338,6 +339,12 @@ def test_speeds_of_incomplete_runs_are_not_judged() -> None:
     passes = make_run(pool.records, pool.header)
     crossed = compare(passes, passes, crossed=("pld", "vanilla"))
     assert sentences(crossed).endswith(f"on average over the tasks; {reason}")
+
+
+def test_a_pool_is_compared_with_a_single_run_pass_by_pass() -> None:
+    two, four = (make_run(several(RUN, n).records, several(RUN, n).header) for n in (2, 4))
+    pool = several(two, 2, seed=1)
+    assert compare(pool, four).scope == compare(four, pool).scope == Scope("passes", 4)
 
 
 def test_the_machines_noise_is_not_claimed_as_a_difference() -> None:
