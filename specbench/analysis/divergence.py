@@ -79,7 +79,7 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     for method, method_rows in greedy_rows.groupby("method", observed=True, sort=False):
         compared_rows = method_rows.sort_values("turn", kind="stable")
         if history == "own":  # only turns whose prompt is vanilla's
-            compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
+            compared_rows = compared_rows[num_earlier_differences(compared_rows) == 0]
         # `is_same`: the answer has the token ids of vanilla's
         different_rows = compared_rows[~compared_rows["is_same"]]
         # pairs of record numbers: the method's record, and vanilla's of the same request
@@ -94,7 +94,7 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     return agreements
 
 
-def _num_earlier_differences(completions: DataFrame) -> Series:
+def num_earlier_differences(completions: DataFrame) -> Series:
     """Count the earlier turns of the same chat whose answers differ from vanilla's [completions].
 
     `completions` are those of one method at temperature 0, with turns in order.

@@ -186,18 +186,18 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
         for method, method_header in header.methods.items()
         if method_header.settings  # the source of such options, or None
     }
-    # differences in the runs' work or in options of methods
-    conflicts = CHECK.conflicts(baseline.header, run.header)
-    differences = [
-        difference for difference in conflicts if _method_of(difference) in tuned_methods
+    differences = [  # in options of methods, not in the runs' work
+        difference
+        for difference in CHECK.conflicts(baseline.header, run.header)
+        if _method_of(difference) in tuned_methods
     ]
     if not differences:
         return None
-    model = facts.model_phrase(run.header)
     lines = "".join(f"\n  {line}" for line in change_lines(differences))
     summary = (
-        f"Not judged, {model}: the runs chose different settings for methods. Repeat the run with "
-        f"--settings {baseline.path or baseline.header.id}. From the baseline to this run:{lines}"
+        f"Not judged, {facts.model_phrase(run.header)}: the runs chose different settings for "
+        f"methods. Repeat the run with --settings {baseline.path or baseline.header.id}. From the "
+        f"baseline to this run:{lines}"
     )
     return CheckedRun(
         run=run.header.id,

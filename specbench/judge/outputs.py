@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.divergence import num_earlier_differences
 from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable, answer_of
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.sign_test import sign_test
@@ -73,9 +74,10 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
-    measured_before = baseline_rows[baseline_rows["is_measured"]]
     # The keys are columns: of a completion (_COMPLETION), its cell, and its request.
-    joined = measured_before.merge(run_rows, on=_COMPLETION, how="left", suffixes=("_before", ""))
+    joined = baseline_rows[baseline_rows["is_measured"]].merge(
+        run_rows, on=_COMPLETION, how="left", suffixes=("_before", "")
+    )
     joined["has_cell"] = _is_among(joined, run_rows, CELL_KEY)
     joined["is_asked"] = _is_among(joined, run_rows, REQUEST_KEY)
     joined["is_present"] = joined["row"].notna()
@@ -197,8 +199,9 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     """Check the greedy answers of a method on each task.
 
     Changes are counted per task, and judged over all tasks. The answers to a request in all passes
-    over the prompts are judged as one, but counted one by one. A method that is not lossless may
-    give any answer, and so may vanilla in half precision. Their answers are not checked, and
+    over the prompts are judged as one, but counted one by one. After an answer that changed the
+    prompts of a chat's later turns, the later turns are not compared. A method that is not lossless
+    may give any answer, and so may vanilla in half precision. Their answers are not checked, and
     neither are sampled ones.
 
     Args:
@@ -210,6 +213,11 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     if temperature > 0 or not rule.is_checked(method):
         return
     compared_rows = completions[completions["gain"].notna()]
+    if method == BASELINE or rule.baseline.spec.values.history == "own":
+        # Another answer changes the prompts of the chat's later turns, which are left out.
+        is_same = compared_rows[["is_same", "is_same_before"]].eq(True).all(axis=1)
+        marked_rows = compared_rows.assign(is_same=is_same & (compared_rows["gain"] >= 0))
+        compared_rows = compared_rows[num_earlier_differences(marked_rows) == 0]
     by_request = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
     gains, leads = by_request["gain"].min(), by_request["lead"].mean()  # over passes: [requests]
     if method == BASELINE:
@@ -229,8 +237,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
 def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
     """The change of vanilla's answers. Near-ties may change some of them. One is always allowed."""
     share = MAX_CHANGED if rule.max_mismatch is None else rule.max_mismatch
-    num_changed = int((gains < 0).sum())
-    is_significant = num_changed > max(share * len(gains), 1.0)
+    num_allowed = max(share * len(gains), 1.0)
+    is_significant = int((gains < 0).sum()) > num_allowed
     return _AnswerChange(is_significant, "gain", "differ from the baseline's")
 
 
@@ -256,6 +264,8 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     # The p-value is low if answers leave vanilla's earlier more often than later.
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
         return _AnswerChange(is_significant=False, column="gain", text=phrase)
-    phrase = "differ from vanilla's earlier than in the baseline"
-    phrase += f" (in all tasks {num_earlier} earlier, {num_later} later)"
+    phrase = (
+        "differ from vanilla's earlier than in the baseline"
+        f" (in all tasks {num_earlier} earlier, {num_later} later)"
+    )
     return _AnswerChange(is_significant=True, column="lead", text=phrase)

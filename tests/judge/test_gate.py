@@ -110,6 +110,15 @@ FAILING = changed(of("pld", FEW[:2]), out_of_memory)
 WITHOUT_VANILLA = full_run(methods=("pld", "sps"))
 WITHOUT_OTHERS = full_run(methods=("vanilla", "pld"))
 PASSES = make_run(several(RUN, 3).records, several(RUN, 3).header)
+CHATS = make_run(
+    [
+        replace(record, key=replace(record.key, turn=turn))
+        for record in RUN.records
+        for turn in range(2)
+    ],
+    with_header(RUN, spec__values__history="own").header,
+)
+"""Chats of two turns. Another answer to the first changes the prompt of the second."""
 
 
 def everywhere(method: str, name: str = "speed") -> Mapping[str, Collection[tuple[str, str]]]:
@@ -174,6 +183,13 @@ CASES = {
     ),
     "few other answers in each pass in half precision": Case(
         half(changed(of("pld", FEW), other_answer, PASSES)), baseline=half(PASSES)
+    ),
+    "few other chats in half precision": Case(
+        half(changed(of("pld", MANY[:5]), other_answer, CHATS)), baseline=half(CHATS)
+    ),
+    "three chats of vanilla": Case(
+        changed(lambda record: record.key.sample_id in MANY[:3], other_answer, CHATS),
+        baseline=CHATS,
     ),
     "as many other answers as chance gives one of several methods in half precision": Case(
         half(changed(of("pld", MANY[:8]), other_answer)), baseline=half(RUN)
