@@ -136,10 +136,14 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
 
     printed, smallest, largest = map(parts, (0, -1, 1))
     if len(sides) == 1:
-        factor = Factor(label, printed[0], None, Estimate(printed[0]))
-        return BoundedFactor(factor, smallest[0], largest[0])
-    factor = Factor(label, printed[0], printed[1], Estimate(printed[0] / printed[1]))
-    return BoundedFactor(factor, smallest[0] / largest[1], largest[0] / smallest[1])
+        return BoundedFactor(
+            Factor(label, printed[0], None, Estimate(printed[0])), smallest[0], largest[0]
+        )
+    return BoundedFactor(
+        Factor(label, printed[0], printed[1], Estimate(printed[0] / printed[1])),
+        smallest[0] / largest[1],
+        largest[0] / smallest[1],
+    )
 
 
 def _sentence(explained: str, product: Product) -> str:

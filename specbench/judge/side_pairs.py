@@ -1,7 +1,7 @@
 """Pair the loads, temperatures and methods of two runs for explanations."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from specbench.analysis.records import BASELINE
@@ -72,7 +72,7 @@ def pair_keys(
     Raises:
         UserError: a run has no measured answer of the method chosen for it.
     """
-    methods_of_runs: list[dict[str, str]] = []  # label -> method, in each run
+    spellings_of_runs: list[list[str]] = []  # the methods of each run, spelled as in records
     temperatures_of_runs: list[list[float]] = []
     for run, chosen in zip(runs, methods or (None, None), strict=False):
         frame = run.tabled.table.frame  # a row per record
@@ -80,8 +80,11 @@ def pair_keys(
         spellings = measured["method"].unique().tolist()
         if chosen and chosen not in spellings:
             raise unknown_name(f"method in run {run.tabled.run.header.id}", chosen, spellings)
-        methods_of_runs.append(_by_label(spellings))
+        spellings_of_runs.append(spellings)
         temperatures_of_runs.append(sorted({*measured["temperature"]}))
+    shared = set.intersection(*map(set, spellings_of_runs))
+    # label -> method, in each run
+    methods_of_runs = [_by_label(spellings, shared) for spellings in spellings_of_runs]
     method_pairs = [
         tuple(by_label[label] for by_label in methods_of_runs)
         for label in methods_of_runs[0]
@@ -94,16 +97,17 @@ def pair_keys(
             yield tuple(map(SideKey, method_pair, temperature_pair, loads))
 
 
-def _by_label(spellings: Sequence[str]) -> dict[str, str]:
+def _by_label(spellings: Sequence[str], shared: Collection[str]) -> dict[str, str]:
     """Label -> method of a run, spelled as in records. Labels pair the methods of two runs.
 
-    A method is spelled NAME, or NAME:OPTIONS. The label is the name, or the spelling if the run has
-    several variants of this name. Vanilla, whose speedup is 1, is left out if there are others.
+    A method is spelled NAME, or NAME:OPTIONS. The label is the name, or the spelling if all runs
+    have it (`shared`), or if the run has several variants of this name. Vanilla, whose speedup is
+    1, is left out if there are others.
     """
     explained = [spelling for spelling in spellings if spelling != BASELINE] or spellings
     names = [spelling.partition(":")[0] for spelling in explained]
     num_variants = Counter(names)
     return {
-        name if num_variants[name] == 1 else spelling: spelling
+        name if num_variants[name] == 1 and spelling not in shared else spelling: spelling
         for name, spelling in zip(names, explained, strict=True)
     }

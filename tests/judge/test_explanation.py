@@ -368,6 +368,13 @@ def test_methods_of_other_options_or_names_are_paired() -> None:
     assert "method: EAGLE-2 against Vanilla" in crossed.causes(MAT)
 
 
+@pytest.mark.parametrize("added", ["pld", "pld:num_tokens=5"])
+def test_equal_options_are_paired_even_if_one_run_has_further_options(added: str) -> None:
+    methods = ("vanilla", "pld:num_tokens=3")
+    explanation = only(explain_runs(full_run((*methods, added)), full_run(methods)))
+    assert {side.key.method for side in explanation.sides} == {methods[1]}
+
+
 def test_phases_are_shares_and_leave_no_speedup() -> None:
     def with_phases(record: Record) -> Record:
         seconds = [share * (record.decode_s or 0) for share in (0.2, 0.5, 0.1, 0.1)]
