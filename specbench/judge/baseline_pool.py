@@ -3,7 +3,7 @@
 The change of a method between two runs is the median of log(time ratio) over its completions, since
 bursts of a busy machine hit only some of them. A change of all methods together comes from the
 machine or the engine. It is checked separately, and the changes of single methods are relative to
-it.
+the median of all methods, or of two methods to the other one.
 """
 
 from __future__ import annotations
@@ -52,16 +52,6 @@ class _SpeedRule(NamedTuple):
     """The p-value up to which a check fails, corrected for the number of checks."""
 
 
-def _require_spread(num_baselines: int, load: Load) -> None:
-    """Raise UserError if there are too few baselines to know their spread."""
-    if num_baselines < LEAST_BASELINES:
-        at_load = f" at {load.text}" if load.text else ""
-        raise UserError(
-            f"{num_baselines} baselines{at_load} do not show how much equal runs differ.",
-            f"Give one, or at least {LEAST_BASELINES}; five are better.",
-        )
-
-
 def check_speeds(
     run: TabledRun,
     baselines: Sequence[TabledRun],
@@ -86,7 +76,12 @@ def check_speeds(
         UserError: there are too few baselines to know their spread.
     """
     num_baselines = len(baselines)
-    _require_spread(num_baselines, load)
+    if num_baselines < LEAST_BASELINES:
+        at_load = f" at {load.text}" if load.text else ""
+        raise UserError(
+            f"{num_baselines} baselines{at_load} do not show how much equal runs differ.",
+            f"Give one, or at least {LEAST_BASELINES}; five are better.",
+        )
     # log seconds per token of each run
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
     # Median over completions of (log time in the first run of a pair - log time in the second):
@@ -104,30 +99,24 @@ def check_speeds(
     num_checks = num_cells + 1 if num_cells > 1 else 1  # + 1: all methods together
     rule = _SpeedRule(max_slowdown, GATE_ALPHA / (num_checks * num_loads))  # Bonferroni
     changes = change_table.to_numpy()  # [cells, pairs of runs]
-    common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
+    # of all methods together; the smaller of two, since one may have changed alone: [pairs of runs]
+    common_changes = changes.min(axis=0) if num_cells == 2 else np.median(changes, axis=0)
     checked_key, phrase_end = cells[0], "than in the baselines"  # of the last check
     if num_cells > 1:
         # The check of all methods together is listed under vanilla.
         checked_key, phrase_end = replace(cells[0], method=BASELINE), "in all methods together"
-        relative_changes = changes - common_changes  # [cells, pairs of runs]
-        # degrees of freedom between baselines * between cells
-        degrees = (num_baselines - 1) * (num_cells - 1)
-        # The variance of a cell's mean change between equal runs is the same for all cells.
-        variance = _machine_variance(relative_changes, num_baselines, degrees)
-        # The first `num_baselines` pairs are this run and a baseline.
-        mean_changes = relative_changes[:, :num_baselines].mean(axis=1)  # [cells]
-        for key, change in zip(cells, mean_changes.tolist(), strict=True):
+        mean_changes, variance = _relative_changes(changes, num_baselines)
+        for key, change in zip(cells, mean_changes, strict=True):
             yield _check(key, change, variance, rule, phrase_end="than the run's other methods")
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
-    change = float(common_changes[:num_baselines].mean())
-    yield _check(checked_key, change, variance, rule, phrase_end)
+    yield _check(checked_key, float(common_changes[:num_baselines].mean()), variance, rule, phrase_end)
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
     """Log seconds per token of a run's measured completions, indexed by method and request."""
     frame = tabled_run.table.frame  # a row per record
-    measured = frame[frame["is_measured"]]  # rows with tokens and a time
-    rows = joinable(measured).set_index(["method", *REQUEST_KEY])
+    # rows with tokens and a time
+    rows = joinable(frame[frame["is_measured"]]).set_index(["method", *REQUEST_KEY])
     log_times: Series = np.log(rows["wall_s"] / rows["num_tokens"])
     return log_times
 
@@ -154,9 +143,28 @@ def _cells_of(log_times: Series, load: Load) -> list[CellKey]:
 
     `log_times` is indexed by method and request.
     """
-    levels = (log_times.index.get_level_values(name) for name in _SUBJECT)
-    pairs = sorted({*zip(*levels, strict=True)})
+    pairs = sorted({*log_times.index.droplevel(REQUEST_KEY[1:])})  # method and temperature
     return [CellKey(method, float(temperature), MEAN, load) for method, temperature in pairs]
+
+
+def _relative_changes(changes: FloatArray, num_baselines: int) -> tuple[list[float], Variance]:
+    """The mean change of each cell relative to the others [cells], and the variance of such means.
+
+    The first `num_baselines` columns of `changes` [cells, pairs of runs] compare this run with a
+    baseline. A change is relative to the median of all cells. Of two cells, it is relative to the
+    other one, which may have become faster. So it is at most the rise of the cell's own time.
+    """
+    num_cells = len(changes)
+    relative = changes - (changes[::-1] if num_cells == 2 else np.median(changes, axis=0))
+    mean_changes = relative[:, :num_baselines].mean(axis=1)  # [cells]
+    if num_cells == 2:
+        mean_changes = np.minimum(mean_changes, changes[:, :num_baselines].mean(axis=1))
+    # degrees of freedom between baselines * between cells
+    degrees = (num_baselines - 1) * (num_cells - 1)
+    # The variance of a cell's mean change between equal runs is the same for all cells. The rows of
+    # two cells differ only in their signs, so one of them gives the variance.
+    independent = relative[:1] if num_cells == 2 else relative
+    return mean_changes.tolist(), _machine_variance(independent, num_baselines, degrees)
 
 
 def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> Variance:
@@ -217,5 +225,11 @@ def _check(
         phrase = f"{CANNOT_TELL}: {phrase}"
     # The interval is at the test's level, and so wider than a 95 % interval.
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
-    slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
-    return Check("speed", status, phrase, key, value=slowdown, allowed=rule.max_slowdown)
+    return Check(
+        "speed",
+        status,
+        phrase,
+        key,
+        value=Estimate(math.expm1(change), interval),  # the share by which the time rose
+        allowed=rule.max_slowdown,
+    )

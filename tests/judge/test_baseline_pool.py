@@ -57,6 +57,12 @@ def test_a_slow_method_fails_even_if_whole_runs_differ() -> None:
         assert slow(checked) == set()
 
 
+@pytest.mark.parametrize(("method", "change"), [("pld", 0.2), ("vanilla", -0.25)])
+def test_a_change_of_one_of_two_methods_is_its_own(method: str, change: float) -> None:
+    simulator = Simulator(8, methods=("vanilla", "pld"), drift=0.003)
+    assert slow(gate(simulator, 1, {method: change})) == ({method} if change > 0 else set())
+
+
 def test_methods_that_are_equally_slower_are_one_failure() -> None:
     slowdowns = dict.fromkeys(METHODS, 0.3)
     checked = gate(Simulator(8, drift=0.005), 3, slowdowns)
