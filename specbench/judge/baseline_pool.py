@@ -101,15 +101,15 @@ def check_speeds(
     changes = change_table.to_numpy()  # [cells, pairs of runs]
     # of all methods together; the smaller of two, since one may have changed alone: [pairs of runs]
     common_changes = changes.min(axis=0) if num_cells == 2 else np.median(changes, axis=0)
-    checked_key, phrase_end = cells[0], "than in the baselines"  # of the last check
+    checked_key, ending = cells[0], "than in the baselines"  # of the last check
     if num_cells > 1:
         # The check of all methods together is listed under vanilla.
-        checked_key, phrase_end = replace(cells[0], method=BASELINE), "in all methods together"
+        checked_key, ending = replace(cells[0], method=BASELINE), "in all methods together"
         mean_changes, variance = _relative_changes(changes, num_baselines)
         for key, change in zip(cells, mean_changes, strict=True):
-            yield _check(key, change, variance, rule, phrase_end="than the run's other methods")
+            yield _check(key, change, variance, rule, ending="than the run's other methods")
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
-    yield _check(checked_key, float(common_changes[:num_baselines].mean()), variance, rule, phrase_end)
+    yield _check(checked_key, float(common_changes[:num_baselines].mean()), variance, rule, ending)
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
@@ -184,9 +184,7 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
     return Variance(squares / degrees * (1 + 1 / num_baselines), degrees)
 
 
-def _check(
-    key: CellKey, change: float, variance: Variance, rule: _SpeedRule, phrase_end: str
-) -> Check:
+def _check(key: CellKey, change: float, variance: Variance, rule: _SpeedRule, ending: str) -> Check:
     """Check the speed of one cell, or of all methods together.
 
     The check fails if the time rose significantly by more than is allowed. It is skipped if equal
@@ -197,7 +195,7 @@ def _check(
         change: the mean change of log seconds per token, this run's minus the baselines'.
         variance: the variance of this change between equal runs, with its degrees of freedom.
         rule: the rule by which the change is judged.
-        phrase_end: the words after "slower by 3 %", such as "in all methods together".
+        ending: the words after "slower by 3 %", such as "in all methods together".
     """
     allowed_log = math.log1p(rule.max_slowdown)  # the largest allowed change of log time
     slowdown_to_find = max(
@@ -211,7 +209,7 @@ def _check(
     # p-value of "the time rose by no more than `max_slowdown`"; None if it cannot be tested
     p_value = slower(speed_ratio, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
-    phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {phrase_end}"
+    phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {ending}"
     phrase += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
     smallest_failing = math.expm1(allowed_log + half_width)  # the smallest slowdown that would fail

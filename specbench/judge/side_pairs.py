@@ -66,8 +66,8 @@ def pair_keys(
         runs: the runs, each at one load.
         loads: the load of each run.
         methods: the chosen method of each run, spelled as in records. None stands for all methods
-            that the runs share by label. A label is a method's name, with its options only if the
-            run has several methods of this name.
+            that the runs share by label. A label is a method's name, with its options if both runs
+            have it with these, or if the run has several methods of this name.
 
     Raises:
         UserError: a run has no measured answer of the method chosen for it.
