@@ -25,6 +25,19 @@ def usable_records(table: RecordTable) -> Records:
     return dict(sorted(by_temperature.items()))
 
 
+def one_per_draw(records: Sequence[Record]) -> list[Record]:
+    """The records, with only one of those that have the same prompt and seed, as in a merge of runs
+    with one seed. They are one draw, so their tokens are tested once. Greedy answers do not depend
+    on the seed, so several passes over a prompt are one draw.
+    """
+    record_by_draw = {
+        (key.task, key.sample_id, key.turn, key.temperature and record.seed): record
+        for record in records
+        for key in [record.key]
+    }
+    return [*record_by_draw.values()]
+
+
 def spread(records: Sequence[Record]) -> list[Record]:
     """The records shuffled, so that the first few are spread evenly over the whole run.
 

@@ -22,7 +22,7 @@ from specbench.audit.logit_tests import logit_tests
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.parts import Parts
-from specbench.audit.recorded import Records, spread
+from specbench.audit.recorded import Records, one_per_draw, spread
 from specbench.audit.results import ALPHA, EPSILON, allowed_deviation
 from specbench.audit.token_tests import draft_tests, rule_tests, smallest_tv, token_tests
 from specbench.audit.verdicts import corrected, with_verdict
@@ -171,7 +171,7 @@ class _Tester:
                 answers = Answers(method, temperature, level=temperature)
                 # An answer of hidden reasoning alone has a count, but no tokens.
                 with_tokens = [record for record in records if record.token_ids]
-                answers.token_numbers += map(self._model.token_numbers, _one_per_draw(with_tokens))
+                answers.token_numbers += map(self._model.token_numbers, one_per_draw(with_tokens))
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
@@ -211,7 +211,7 @@ class _Tester:
 
         The records are taken from all over the run.
         """
-        for record in spread(_one_per_draw(records)):
+        for record in spread(one_per_draw(records)):
             if self._is_enough(answers):
                 return
             evidence = self._model.watch(answers.method, self._model.request(record))
@@ -282,19 +282,6 @@ class _Tester:
                 deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)  # [rows]
                 measured_deviations += deviations.tolist()
         return allowed_deviation(self._dtype, max(measured_deviations, default=None))
-
-
-def _one_per_draw(records: Sequence[Record]) -> list[Record]:
-    """The records, with only one of those that have the same prompt and seed, as in a merge of runs
-    with one seed. They are one draw, so their tokens are tested once. Greedy answers do not depend
-    on the seed, so several passes over a prompt are one draw.
-    """
-    record_by_draw = {
-        (key.task, key.sample_id, key.turn, key.temperature and record.seed): record
-        for record in records
-        for key in [record.key]
-    }
-    return [*record_by_draw.values()]
 
 
 def _new_seed(method: str, request: Request, draw_number: int) -> int:
