@@ -130,7 +130,7 @@ def measure(
     # rows of requests that all ranked methods finished without a pause
     survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
-    no_times = _no_times(header, table.frame)  # why times are no evidence; None if they are
+    no_times = _no_times(header, table.frame)  # None if times are evidence of speed
     cell_source = CellSource(table, header, survivors, no_times)  # selects each cell's rows
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
     costs: dict[CellKey, Cost] = {}  # seconds of steps, energy and memory

@@ -61,8 +61,8 @@ def find_warnings(
 
     The records of `table` are in the order in which they ran. `rankings` are by temperature.
     `survivors` has the requests that every ranked method finished. `has_clocks` is True if the
-    GPU's driver reported its clock rates: then the run itself warns about lowered rates, and there
-    is no warning about throttling from times.
+    GPU's driver reported its clock rates. Then the run itself warns about lowered rates, so times
+    are not checked for throttling.
     """
     warnings: list[RunWarning] = []
     # Numbers of requests: those that every ranked method finished, those among them with a pause of

@@ -194,7 +194,7 @@ class Drafter:
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
         """The trees to capture: one of each size, with `q` if trees are sampled.
 
-        There are none if all trees have the same size. `num_tokens` bounds a completion.
+        Nothing is captured if all trees have the same size. A completion has at most `num_tokens`.
         """
         device = sampler.generator.device
         sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))

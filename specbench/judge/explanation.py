@@ -116,9 +116,7 @@ class Explanation:
 
     @property
     def step_lines(self) -> tuple[Factor, ...]:
-        """The lines under cost: the method's step and the baseline's. There are none without a
-        baseline.
-        """
+        """The lines under cost: the method's step and the baseline's. Empty without a baseline."""
         has_lines = self.step_unit and self.subject.pairs.has_baseline and not self.no_times
         return self.product.steps if has_lines else ()
 

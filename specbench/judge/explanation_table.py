@@ -215,10 +215,9 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 
 
 def not_separable(explanation: Explanation) -> list[str]:
-    """Phrases on the factors and settings whose effects cannot be told apart, each with the reason.
+    """Phrases that name factors and settings whose effects cannot be separated, with the reasons.
 
-    If two or more settings differ that can change the same claimed factor, they cannot be separated
-    either.
+    Settings that differ cannot be separated if they can change the same claimed factor.
     """
     product = explanation.product
     names = [factor.name for factor in product.factors]

@@ -25,7 +25,7 @@ def _json_value(field_value: Any) -> Any:
         return field_value
     numbers = [field_value.value]
     # `interval` is None if the number has only a wide interval, which supports no place on a
-    # leaderboard. `interval_of` is None if the interval is no wider than a rounding error.
+    # leaderboard. `interval_of` is None if the whole interval is within a rounding error.
     if field_value.interval and (interval := interval_of(field_value)):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]

@@ -51,7 +51,7 @@ def load_of(measured: BlockHeader | RecordKey) -> Load:
 
 
 def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
-    """The loads in a run's options, in order. There are none for the engine in this process."""
+    """The loads in a run's options, in order. Empty for the engine in this process."""
     closed_loads = [Load(concurrency=concurrency) for concurrency in spec_values.concurrency]
     open_loads = [Load(request_rate=rate) for rate in spec_values.request_rates]
     return (*closed_loads, *open_loads)

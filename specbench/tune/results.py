@@ -25,7 +25,7 @@ def write_results(
 ) -> None:
     """Write `predictions.csv`, `settings.toml` and a plot into the folder of a tune.
 
-    The plot shows measured against predicted speedups. There is none if no setting has both. The
+    The plot shows measured against predicted speedups. It is left out if no setting has both. The
     chosen settings are also kept for later runs with `--settings auto`, unless the machine changed
     its speed between the cost curve and the run, or the model has generated weights.
 
