@@ -15,9 +15,10 @@ the share in which the sentence claims that the fastest method differs from anot
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -86,8 +87,8 @@ def heavy_tails(generator: Generator, shape: tuple[int, int, int, int]) -> Float
     return 0.05 * generator.standard_t(3, shape)
 
 
-def by_pass(sd: float) -> Noise:
-    """Noise that each method has in each pass."""
+def by_pass(sd: float | FloatArray) -> Noise:
+    """Noise that each method has in each pass. `sd` may be one per method, vanilla's first."""
     return lambda generator, shape: generator.normal(0, sd, (*shape[:2], 1, shape[3]))
 
 
@@ -155,8 +156,7 @@ class Simulator:
     ) -> dict[str, Estimate]:
         cells: dict[str, list[Estimate]] = {method: [] for method in METHODS}
         for draws, (tokens, seconds) in zip(self._draws, tasks, strict=True):
-            ratios = self._ratios(tokens, seconds[:num_passes], num_units)
-            for method, ratio in ratios.items():
+            for method, ratio in self._ratios(tokens, seconds[:num_passes], num_units).items():
                 cells[method].append(draws.estimate(ratio))
         return {method: mean(estimates) for method, estimates in cells.items()}
 
@@ -195,12 +195,20 @@ class Shares:
         )
 
 
-def measure(run: Callable[[], Mapping[str, Estimate]], num_runs: int) -> Shares:
-    """The shares among `num_runs` runs. Speedups without an interval do not count."""
+def measure(
+    run: Callable[[], Mapping[str, Estimate]],
+    num_runs: int,
+    methods: Collection[str] = METHODS,
+) -> Shares:
+    """The shares among `num_runs` runs. Only the intervals of `methods` count, if there are any."""
     covered = given = coloured = said = 0
     for estimates in (run() for _ in range(num_runs)):
         ranking = rank(estimates, "vanilla")
-        intervals = [speedup.interval for speedup in ranking.speedups.values() if speedup.interval]
+        intervals = [
+            speedup.interval
+            for method, speedup in ranking.speedups.items()
+            if method in methods and speedup.interval
+        ]
         given += len(intervals)
         covered += sum(1.0 in interval for interval in intervals)
         coloured += any(map(is_claimed, ranking.against_baseline.values()))
@@ -215,10 +223,10 @@ def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterato
     yield "|---|---:|" + "---:|" * len(DESIGNS)
     for name, noise in NOISES.items():
         for size in sizes:
-            cells: list[str] = []
-            for design in DESIGNS:
-                simulator = Simulator(size, seed=len(cells))
-                cells.append(measure(partial(simulator.run, design, noise), num_runs).text)
+            cells = [
+                measure(partial(Simulator(size, seed=seed).run, design, noise), num_runs).text
+                for seed, design in enumerate(DESIGNS)
+            ]
             yield f"| {name} | {size} | {' | '.join(cells)} |"
 
 
@@ -235,6 +243,14 @@ def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
         for size in (6, 80):
             run = partial(Simulator(size).run, Design("2 passes", 1, 2), NOISES[name])
             yield f"| 2 passes, {name} | {size} | {measure(run, num_runs).text} |"
+
+
+def one_noisy_method(num_runs: int = NUM_RUNS) -> Iterator[str]:
+    """Coverage of a method whose passes differ by 8 %, not 2 % as the others', and all claims."""
+    noise = by_pass(np.array([0.02, 0.08, 0.02, 0.02, 0.02]))  # vanilla and METHODS
+    for design, size in product(DESIGNS[1:3], (6, 80)):
+        shares = measure(partial(Simulator(size).run, design, noise), num_runs, METHODS[:1])
+        yield f"| {design.name}, one method differs by 8 % | {size} | {shares.text} |"
 
 
 def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
@@ -256,7 +272,7 @@ def main() -> None:
     """Simulate and print."""
     num_runs = 40 if "--short" in sys.argv else NUM_RUNS
     print(f"{num_runs} runs per number: % covered / false colours / false sentences\n", flush=True)
-    tables = (table, sequential, two_passes, power)
+    tables = (table, sequential, two_passes, one_noisy_method, power)
     for lines in (make_lines(num_runs) for make_lines in tables):
         for line in lines:
             print(line, flush=True)
