@@ -94,9 +94,10 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
 
 
 def _numbered(name: str, num_seen: Counter[str]) -> str:
-    """The name, with a number if it was seen before. It is counted as seen."""
+    """The name, with a number if it was seen before. The result is counted as seen."""
     num_seen[name] += 1
-    return name if num_seen[name] == 1 else f"{name} ({num_seen[name]})"
+    # The name with a number may have been seen, too.
+    return name if num_seen[name] == 1 else _numbered(f"{name} ({num_seen[name]})", num_seen)
 
 
 def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:

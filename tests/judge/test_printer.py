@@ -122,6 +122,8 @@ def test_checks_of_a_whole_run_are_separate_cases() -> None:
     ]
     assert cases(failing)["specbench", "hashes"].findtext("failure") == "no sha256"
     assert cases(failing)["specbench", "hashes (2)"].findtext("skipped") == "not here"
+    names = "a", "b", "a", "a (2)"
+    assert len(cases(run(*(Check(name, "passed", "") for name in names)))) == len(names)
 
 
 def test_any_error_text_is_escaped_as_xml_asks() -> None:
