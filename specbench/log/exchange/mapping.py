@@ -286,10 +286,8 @@ def _text(scopes: Scopes, column: Column) -> str:
 
 
 def _number(scopes: Scopes, column: Column) -> float | None:
-    """The number of a column in a row, or None if neither the row nor the default has one.
-
-    Raises:
-        UserError: the row has a text that is not a finite number.
+    """The number of a column in a row, or None if neither the row nor the default has one. Raises
+    UserError if the row has a text that is not a finite number, before or after scaling.
     """
     field = _find(scopes, column.path, float | str)
     if field is None:
@@ -297,4 +295,6 @@ def _number(scopes: Scopes, column: Column) -> float | None:
     try:
         return finite(str(float(field.content) * column.scale))
     except ValueError as error:
-        raise field.error(f"{column.path}: expected a number, found {field.content!r}") from error
+        raise field.error(
+            f"{column.path}: expected a number, found {field.content!r} (scale {column.scale:g})"
+        ) from error
