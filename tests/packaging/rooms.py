@@ -73,15 +73,19 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
 def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Iterator[str]:
     """Modules that a string names in full, or together with the beginning of an f-string."""
     texts = [
-        n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    prefixes = [_prefix(n, module) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
+    prefixes = [_prefix(node, module) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     for text in texts:
         if not text.replace(".", "").replace("_", "").isalnum() or text.endswith("."):
             continue
         # A text names a module only if the package at the f-string's beginning has that module.
-        begun = [prefix + text for prefix in prefixes if prefix]
-        named = [n for n in begun if not (_module_of(n, modules) or "").endswith(".__init__")]
+        joined = [prefix + text for prefix in prefixes if prefix]
+        named = [
+            name for name in joined if not (_module_of(name, modules) or "").endswith(".__init__")
+        ]
         for name in (text, *named):
             # The name of a package may also be that of a group of entry points.
             if f"{name}.__init__" not in modules and name.startswith("specbench."):
@@ -111,9 +115,9 @@ def _module_of(name: str, modules: Iterable[str]) -> str | None:
 def upward(graph: nx.DiGraph) -> set[str]:
     """Imports of a room that is on the same floor or above."""
     return {
-        f"up {a} -> {b}"
-        for a, b in graph.edges
-        if room(a) != room(b) and FLOORS[room(a)] <= FLOORS[room(b)]
+        f"up {module} -> {target}"
+        for module, target in graph.edges
+        if room(module) != room(target) and FLOORS[room(module)] <= FLOORS[room(target)]
     }
 
 
@@ -128,14 +132,17 @@ def heights(graph: nx.DiGraph) -> dict[str, int]:
 
     Folders that import each other in a circle share a floor.
     """
-    places = nx.DiGraph()
-    places.add_nodes_from(map(folder, graph))
-    pairs = ((folder(a), folder(b)) for a, b in graph.edges)
-    places.add_edges_from((a, b) for a, b in pairs if a != b)
-    merged = nx.condensation(places)
-    layers = enumerate(nx.topological_generations(merged.reverse()), 1)
-    members = merged.nodes(data="members")
-    return {name: floor for floor, ones in layers for room in ones for name in members[room]}
+    folder_graph = nx.DiGraph()
+    folder_graph.add_nodes_from(map(folder, graph))
+    edges = ((folder(module), folder(target)) for module, target in graph.edges)
+    folder_graph.add_edges_from(
+        (importer, target) for importer, target in edges if importer != target
+    )
+    # In `circles`, each circle of folders is one node, and so is each folder outside of circles.
+    circles = nx.condensation(folder_graph)
+    floors = enumerate(nx.topological_generations(circles.reverse()), 1)
+    folders_of = circles.nodes(data="members")
+    return {name: floor for floor, nodes in floors for node in nodes for name in folders_of[node]}
 
 
 if __name__ == "__main__":
