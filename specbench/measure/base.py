@@ -102,7 +102,7 @@ class BackendInfo:
             arrangement=self.arrangement or header.arrangement,
             blocks=(*header.blocks, *self.blocks),
             workers=header.workers | self.workers,
-            warnings=(*header.warnings, *self.warnings),
+            warnings=tuple(dict.fromkeys((*header.warnings, *self.warnings))),
         )
 
 

@@ -17,7 +17,7 @@ from specbench.log.model import FileHeader, WeightsHeader
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
-from specbench.measure.base import Plan
+from specbench.measure.base import BackendInfo, Plan
 from specbench.measure.resume import without_failed
 from specbench.measure.session import run_plan
 from specbench.report.build import make_report
@@ -122,14 +122,17 @@ def test_another_machine_needs_force_and_becomes_a_segment(
 
 @pytest.mark.parametrize(("first", "keep"), [(0, 3), (1, 5), (0, 0)])
 def test_a_resumed_run_keeps_its_header_and_has_every_record_once(
-    tmp_path: Path, first: int, keep: int
+    tmp_path: Path, first: int, keep: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing samples are found by key and not by number."""
+    warned = BackendInfo(warnings=("a warning of the model",))
+    monkeypatch.setattr(FakeBackend, "describe", lambda backend, records=(): warned)
     whole = run(tmp_path)
     cut(tmp_path, first, keep)
     again = run(tmp_path)
     assert sorted(again.records, key=whole.records.index) == [*whole.records]
     assert again.header.segments == ()
+    assert again.header.warnings.count(*warned.warnings) == 1
     changed = {"finished": None, "warnings": ()}
     assert structs.replace(again.header, **changed) == structs.replace(whole.header, **changed)
 
