@@ -200,7 +200,7 @@ def measure(
     num_runs: int,
     methods: Collection[str] = METHODS,
 ) -> Shares:
-    """The shares among `num_runs` runs. Only the intervals of `methods` count, if there are any."""
+    """The shares among `num_runs` runs. `covered` counts the intervals of `methods`."""
     covered = given = coloured = said = 0
     for estimates in (run() for _ in range(num_runs)):
         ranking = rank(estimates, "vanilla")

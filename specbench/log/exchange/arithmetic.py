@@ -63,7 +63,7 @@ def speed_figures(
     answers: MethodAnswers, formula: str, rules: Sequence[CountedTokens]
 ) -> Iterator[ImportedFigure]:
     """Yield a method's tokens/s and its speedups over the baseline, as the scripts of EAGLE and
-    Spec-Bench compute them. There are none if the method has no times or no tokens.
+    Spec-Bench compute them. Yield nothing if the method has no times or no tokens.
 
     `rules` count the baseline's tokens. Each rule gives two speedups, or none if the baseline has
     no times or tokens. `rule.of` picks the records that count. The first speedups are ratios of

@@ -149,7 +149,7 @@ class Highlight:
 def _highlights(report: Report) -> list[Highlight]:
     """Return the numbers at the top: highest speedup, highest MAT, vanilla's speed, and samples.
 
-    There are none if there are several runs or temperatures. An `Estimate` is a number that is not
+    The list is empty for several runs or temperatures. An `Estimate` is a number that is not
     missing.
     """
     if not report.is_one_run or len(report.blocks) != 1:  # there is a block for each temperature
